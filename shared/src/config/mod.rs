@@ -1,0 +1,37 @@
+//! Settings: one TOML file for every role. Defaults < file < `TIDEGATE_SECTION__KEY` < flags.
+//!
+//! Every problem is reported at once, each with its place; an unknown key, section or variable is a problem.
+
+mod error;
+mod pool;
+mod secret;
+mod sections;
+mod tenant;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::{ConfigError, ConfigErrors, Origin};
+pub use pool::{ClassConfig, DEFAULT_CLASS, Estimate, PoolConfig, WhenLimited};
+pub use secret::{REDACTED, Secret, StoreUrl, scrub_urls};
+pub use sections::{AuthMode, Durability, IngressConfig, ReaperConfig, StoreConfig, StoreMode, WorkerConfig};
+pub use tenant::TenantConfig;
+
+/// The whole configuration; each role reads its part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// The store all roles share.
+    pub store: StoreConfig,
+    /// The HTTP front.
+    pub ingress: IngressConfig,
+    /// The role that calls the model servers.
+    pub worker: WorkerConfig,
+    /// The role that gives back what dead workers held.
+    pub reaper: ReaperConfig,
+    /// Pools by name; they live in the store, the file's are applied to it. Up to 256.
+    pub pools: BTreeMap<String, PoolConfig>,
+    /// Tenants by name. Up to 10000.
+    pub tenants: BTreeMap<String, TenantConfig>,
+}
