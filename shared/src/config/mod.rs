@@ -1,18 +1,32 @@
 //! Settings: one TOML file for every role. Defaults < file < `TIDEGATE_SECTION__KEY` < flags.
 //!
-//! Every problem is reported at once, each with its place; an unknown key, section or variable is a problem.
+//! Every problem is reported at once, each with its place; an unknown key, section or variable is a problem. A value
+//! can also be read from a file: `TIDEGATE_SECTION__KEY_FILE`.
 
+mod check;
+pub mod env;
 mod error;
+mod file;
+mod layers;
+mod load;
+pub mod names;
 mod pool;
+mod schema;
 mod secret;
 mod sections;
+mod show;
 mod tenant;
+#[cfg(test)]
+mod tests;
+mod unsupported;
+mod value;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use error::{ConfigError, ConfigErrors, Origin};
+pub use load::{Loaded, PoolsFile, Role};
 pub use pool::{ClassConfig, DEFAULT_CLASS, Estimate, PoolConfig, WhenLimited};
 pub use secret::{REDACTED, Secret, StoreUrl, scrub_urls};
 pub use sections::{AuthMode, Durability, IngressConfig, ReaperConfig, StoreConfig, StoreMode, WorkerConfig};

@@ -110,17 +110,22 @@ fn scrub_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
+    // A '?' in a password cannot be told from the start of a query: then nothing is shown. A socket's path has no user.
+    let socket = rest.starts_with('/');
+    if !socket && rest.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        return format!("{scheme}://{REDACTED}");
+    }
     let (rest, query) = match rest.split_once('?') {
         Some((rest, query)) => (rest, Some(scrub_query(query))),
         None => (rest, None),
     };
     // A raw '/' or '@' in a password still ends at the last '@', so nothing of it is left over.
     let rest = match rest.rsplit_once('@') {
-        Some((user, host)) => {
+        Some((user, host)) if !socket => {
             let name = user.split_once(':').map_or("", |(name, _)| name);
             format!("{name}:{REDACTED}@{host}")
         }
-        None => rest.to_owned(),
+        _ => rest.to_owned(),
     };
     match query {
         Some(query) => format!("{scheme}://{rest}?{query}"),
@@ -161,7 +166,8 @@ mod tests {
             ("redis://pw@h:1", "redis://:***@h:1"),
             ("redis://:a@h:1,redis://:b,c@i:2", "redis://:***@h:1,redis://:***@i:2"),
             ("unix:///run/r.sock?db=1&pass=pw", "unix:///run/r.sock?db=1&pass=***"),
-            ("redis://:p?w@h:1", "redis://:***@h:1"),
+            ("redis://:p?w@h:1", "redis://***"),
+            ("unix:///run/r@1.sock?pass=p@w", "unix:///run/r@1.sock?pass=***"),
         ] {
             let url = StoreUrl::new(given);
             assert_eq!(url.to_string(), shown, "{given}");
