@@ -1,0 +1,26 @@
+//! `tidegate-loadtest`: one subcommand per tool, each in its own module.
+
+mod gpu_cmd;
+
+use clap::{Parser, Subcommand};
+
+/// Load and test tools for Tidegate.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate-loadtest", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the simulated GPU server until SIGTERM or SIGINT.
+    Gpu(gpu_cmd::Args),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Gpu(args) => gpu_cmd::run(args).await,
+    }
+}
