@@ -58,7 +58,9 @@ impl Args {
             models: self.models,
             slots: self.slots.unwrap_or(base.slots),
             queue: self.queue.unwrap_or(base.queue),
-            prefill_tokens_per_s: self.prefill_tokens_per_s.unwrap_or(base.prefill_tokens_per_s),
+            prefill_tokens_per_s: self
+                .prefill_tokens_per_s
+                .unwrap_or(base.prefill_tokens_per_s),
             decode_tokens_per_s: self.decode_tokens_per_s.unwrap_or(base.decode_tokens_per_s),
             kv_tokens: self.kv_tokens.unwrap_or(base.kv_tokens),
             slowdown: self.slowdown.unwrap_or(base.slowdown),
@@ -79,7 +81,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let server = Server::start(args.config()).await?;
     let mut out = std::io::stdout();
-    writeln!(out, "listening on {}", server.url()).and_then(|()| out.flush()).context("cannot write to stdout")?;
+    writeln!(out, "listening on {}", server.url())
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

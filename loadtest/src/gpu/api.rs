@@ -51,16 +51,27 @@ pub(super) struct Bad {
 }
 
 fn bad<T>(param: &'static str, right: &str) -> Result<T, Bad> {
-    Err(Bad { message: format!("`{param}` must be {right}"), param: Some(param) })
+    Err(Bad {
+        message: format!("`{param}` must be {right}"),
+        param: Some(param),
+    })
 }
 
 /// Reads a request body.
 pub(super) fn parse(kind: Kind, body: &[u8]) -> Result<Work, Bad> {
-    let root: Value = serde_json::from_slice(body).map_err(|e| Bad { message: format!("body is not JSON: {e}"), param: None })?;
+    let root: Value = serde_json::from_slice(body).map_err(|e| Bad {
+        message: format!("body is not JSON: {e}"),
+        param: None,
+    })?;
     if !root.is_object() {
-        return Err(Bad { message: "body is not a JSON object".into(), param: None });
+        return Err(Bad {
+            message: "body is not a JSON object".into(),
+            param: None,
+        });
     }
-    let Some(model) = root["model"].as_str() else { return bad("model", "a string") };
+    let Some(model) = root["model"].as_str() else {
+        return bad("model", "a string");
+    };
     let asked = match kind {
         Kind::Chat => conversation(&root["messages"])?,
         Kind::Completion => texts("prompt", &root["prompt"])?,
@@ -71,11 +82,20 @@ pub(super) fn parse(kind: Kind, body: &[u8]) -> Result<Work, Bad> {
     }
     let n = usize::try_from(number("n", &root["n"], 1, 128)?.unwrap_or(1)).unwrap_or(1);
     if kind != Kind::Embedding && asked.prompts.len() * n > CHOICES_MAX {
-        return bad("n", &format!("small enough for {CHOICES_MAX} choices in all"));
+        return bad(
+            "n",
+            &format!("small enough for {CHOICES_MAX} choices in all"),
+        );
     }
-    let newer = number("max_completion_tokens", &root["max_completion_tokens"], 1, u64::MAX)?;
+    let newer = number(
+        "max_completion_tokens",
+        &root["max_completion_tokens"],
+        1,
+        u64::MAX,
+    )?;
     let older = number("max_tokens", &root["max_tokens"], 1, u64::MAX)?;
-    let dimensions = number("dimensions", &root["dimensions"], 1, DIMENSIONS_MAX)?.unwrap_or(DIMENSIONS);
+    let dimensions =
+        number("dimensions", &root["dimensions"], 1, DIMENSIONS_MAX)?.unwrap_or(DIMENSIONS);
     let format = &root["encoding_format"];
     if !format.is_null() && format != "float" && format != "base64" {
         return bad("encoding_format", "float or base64");
@@ -121,10 +141,16 @@ fn conversation(messages: &Value) -> Result<Asked, Bad> {
     let Some(messages) = messages.as_array().filter(|m| !m.is_empty()) else {
         return bad("messages", "a list of at least one message");
     };
-    let mut asked = Asked { prompts: Vec::new(), input_tokens: 0, spoken: String::new() };
+    let mut asked = Asked {
+        prompts: Vec::new(),
+        input_tokens: 0,
+        spoken: String::new(),
+    };
     let mut whole = String::new();
     for message in messages {
-        let Some(role) = message["role"].as_str() else { return bad("messages", "messages with a `role`") };
+        let Some(role) = message["role"].as_str() else {
+            return bad("messages", "messages with a `role`");
+        };
         let (text, other_parts) = content(&message["content"])?;
         whole.push_str(role);
         whole.push('\n');
@@ -148,22 +174,36 @@ fn content(content: &Value) -> Result<(String, u64), Bad> {
             let text: Vec<&str> = parts.iter().filter_map(|p| p["text"].as_str()).collect();
             Ok((text.join("\n"), (parts.len() - text.len()) as u64))
         }
-        _ => bad("messages", "messages whose `content` is a string, null or a list of parts"),
+        _ => bad(
+            "messages",
+            "messages whose `content` is a string, null or a list of parts",
+        ),
     }
 }
 
 fn texts(param: &'static str, value: &Value) -> Result<Asked, Bad> {
     let right = "a string, a list of strings, a list of numbers, or a list of those lists";
     let prompts: Option<Vec<(String, u64)>> = match value {
-        Value::Array(items) if items.iter().all(Value::is_u64) => Some(numbers(value).into_iter().collect()),
-        Value::Array(items) => items.iter().map(|item| one_text(item).or_else(|| numbers(item))).collect(),
+        Value::Array(items) if items.iter().all(Value::is_u64) => {
+            Some(numbers(value).into_iter().collect())
+        }
+        Value::Array(items) => items
+            .iter()
+            .map(|item| one_text(item).or_else(|| numbers(item)))
+            .collect(),
         other => one_text(other).map(|text| vec![text]),
     };
-    let Some(prompts) = prompts.filter(|p| !p.is_empty()) else { return bad(param, right) };
+    let Some(prompts) = prompts.filter(|p| !p.is_empty()) else {
+        return bad(param, right);
+    };
     let spoken: Vec<&str> = prompts.iter().map(|(text, _)| text.as_str()).collect();
     let spoken = spoken.join("\n");
     let input_tokens = prompts.iter().map(|(_, count)| count).sum();
-    Ok(Asked { prompts: prompts.into_iter().map(|(text, _)| text).collect(), input_tokens, spoken })
+    Ok(Asked {
+        prompts: prompts.into_iter().map(|(text, _)| text).collect(),
+        input_tokens,
+        spoken,
+    })
 }
 
 fn one_text(value: &Value) -> Option<(String, u64)> {
@@ -174,7 +214,10 @@ fn one_text(value: &Value) -> Option<(String, u64)> {
 /// A prompt that comes already encoded, one number per input token.
 fn numbers(value: &Value) -> Option<(String, u64)> {
     let numbers = value.as_array().filter(|n| !n.is_empty())?;
-    let words: Option<Vec<String>> = numbers.iter().map(|n| n.as_u64().map(|n| n.to_string())).collect();
+    let words: Option<Vec<String>> = numbers
+        .iter()
+        .map(|n| n.as_u64().map(|n| n.to_string()))
+        .collect();
     words.map(|w| (w.join(" "), w.len() as u64))
 }
 
@@ -191,9 +234,16 @@ mod tests {
             {"role":"user","content":[{"type":"text","text":"what"},{"type":"image_url","image_url":{"url":"x"}}]},
             {"role":"assistant","content":null,"tool_calls":[]}]}"#;
         let work = parse(Kind::Chat, body).unwrap();
-        assert_eq!((work.spoken.as_str(), work.max_output_tokens, work.n), ("what", None, 1));
+        assert_eq!(
+            (work.spoken.as_str(), work.max_output_tokens, work.n),
+            ("what", None, 1)
+        );
         assert!(work.input_tokens > PART_TOKENS);
-        let work = parse(Kind::Completion, br#"{"model":"m","prompt":["a","b"],"n":3}"#).unwrap();
+        let work = parse(
+            Kind::Completion,
+            br#"{"model":"m","prompt":["a","b"],"n":3}"#,
+        )
+        .unwrap();
         assert_eq!(work.prompts, ["a", "b"]);
         let work = parse(Kind::Embedding, br#"{"model":"m","input":[[1,2],[3]]}"#).unwrap();
         assert_eq!((work.prompts.len(), work.input_tokens), (2, 3));
@@ -204,20 +254,64 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_the_field_named() {
         for (kind, body, param) in [
-            (Kind::Chat, r#"{"messages":[{"role":"user","content":"x"}]}"#, Some("model")),
-            (Kind::Chat, r#"{"model":"m","messages":[]}"#, Some("messages")),
-            (Kind::Chat, r#"{"model":"m","messages":[{"role":"user","content":[]}]}"#, Some("messages")),
-            (Kind::Completion, r#"{"model":"m","prompt":""}"#, Some("prompt")),
-            (Kind::Completion, r#"{"model":"m","prompt":"x","max_tokens":0}"#, Some("max_tokens")),
-            (Kind::Completion, r#"{"model":"m","prompt":"x","max_tokens":1.5}"#, Some("max_tokens")),
-            (Kind::Completion, r#"{"model":"m","prompt":"x","n":10000}"#, Some("n")),
-            (Kind::Completion, r#"{"model":"m","prompt":"x","stream":"yes"}"#, Some("stream")),
-            (Kind::Embedding, r#"{"model":"m","input":[]}"#, Some("input")),
-            (Kind::Embedding, r#"{"model":"m","input":"x","encoding_format":"hex"}"#, Some("encoding_format")),
+            (
+                Kind::Chat,
+                r#"{"messages":[{"role":"user","content":"x"}]}"#,
+                Some("model"),
+            ),
+            (
+                Kind::Chat,
+                r#"{"model":"m","messages":[]}"#,
+                Some("messages"),
+            ),
+            (
+                Kind::Chat,
+                r#"{"model":"m","messages":[{"role":"user","content":[]}]}"#,
+                Some("messages"),
+            ),
+            (
+                Kind::Completion,
+                r#"{"model":"m","prompt":""}"#,
+                Some("prompt"),
+            ),
+            (
+                Kind::Completion,
+                r#"{"model":"m","prompt":"x","max_tokens":0}"#,
+                Some("max_tokens"),
+            ),
+            (
+                Kind::Completion,
+                r#"{"model":"m","prompt":"x","max_tokens":1.5}"#,
+                Some("max_tokens"),
+            ),
+            (
+                Kind::Completion,
+                r#"{"model":"m","prompt":"x","n":10000}"#,
+                Some("n"),
+            ),
+            (
+                Kind::Completion,
+                r#"{"model":"m","prompt":"x","stream":"yes"}"#,
+                Some("stream"),
+            ),
+            (
+                Kind::Embedding,
+                r#"{"model":"m","input":[]}"#,
+                Some("input"),
+            ),
+            (
+                Kind::Embedding,
+                r#"{"model":"m","input":"x","encoding_format":"hex"}"#,
+                Some("encoding_format"),
+            ),
             (Kind::Chat, "[]", None),
             (Kind::Chat, "{", None),
         ] {
-            assert_eq!(parse(kind, body.as_bytes()).unwrap_err().param, param, "{body}");
+            assert_eq!(
+                parse(kind, body.as_bytes()).unwrap_err().param,
+                param,
+                "{body}"
+            );
         }
     }
 }

@@ -74,7 +74,10 @@ impl Engine {
 
     pub(super) fn load(&self) -> Load {
         let state = self.state();
-        Load { waiting: state.line.len(), ..state.load }
+        Load {
+            waiting: state.line.len(),
+            ..state.load
+        }
     }
 
     pub(super) fn kv_tokens(&self) -> u64 {
@@ -93,7 +96,9 @@ impl Engine {
         if kv_need > self.kv_tokens {
             return Err(Refused::NeverFits);
         }
-        let Some(place) = self.join_line(kv_need) else { return Err(Refused::QueueFull) };
+        let Some(place) = self.join_line(kv_need) else {
+            return Err(Refused::QueueFull);
+        };
         loop {
             // Created before the look at the state: a release in between still wakes it.
             let freed = self.freed.notified();
@@ -117,7 +122,10 @@ impl Engine {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.line.push_back(ticket);
-        Some(Place { engine: Arc::clone(self), ticket })
+        Some(Place {
+            engine: Arc::clone(self),
+            ticket,
+        })
     }
 
     fn try_start(self: &Arc<Self>, ticket: u64, kv_need: u64) -> Option<Slot> {
@@ -133,7 +141,10 @@ impl Engine {
         drop(state);
         // The next in line may fit as well.
         self.freed.notify_waiters();
-        Some(Slot { engine: Arc::clone(self), kv_need })
+        Some(Slot {
+            engine: Arc::clone(self),
+            kv_need,
+        })
     }
 
     /// How much slower than alone a call runs now.
@@ -197,7 +208,9 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new() -> Self {
-        Self { due: Instant::now() }
+        Self {
+            due: Instant::now(),
+        }
     }
 
     /// When a step that takes `step` is over.
@@ -216,7 +229,14 @@ mod tests {
     use super::*;
 
     fn engine(slots: usize, queue: usize, kv_tokens: u64) -> Arc<Engine> {
-        Engine::new(&Config { slots, queue, kv_tokens, slowdown: 0.5, decode_tokens_per_s: 10.0, ..Config::default() })
+        Engine::new(&Config {
+            slots,
+            queue,
+            kv_tokens,
+            slowdown: 0.5,
+            decode_tokens_per_s: 10.0,
+            ..Config::default()
+        })
     }
 
     #[tokio::test]
@@ -233,9 +253,23 @@ mod tests {
         assert_eq!(engine.enter(10).await.unwrap_err(), Refused::QueueFull);
         drop(first);
         let slot = second.await.unwrap().unwrap();
-        assert_eq!((engine.load().running, engine.load().waiting, engine.load().peak), (1, 0, 1));
+        assert_eq!(
+            (
+                engine.load().running,
+                engine.load().waiting,
+                engine.load().peak
+            ),
+            (1, 0, 1)
+        );
         drop(slot);
-        assert_eq!((engine.load().running, engine.load().kv_used, engine.load().total), (0, 0, 2));
+        assert_eq!(
+            (
+                engine.load().running,
+                engine.load().kv_used,
+                engine.load().total
+            ),
+            (0, 0, 2)
+        );
     }
 
     #[tokio::test]

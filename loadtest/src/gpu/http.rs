@@ -1,7 +1,7 @@
-//! Just enough HTTP/1.1 to answer wrongly on purpose.
+//! The connection: just enough HTTP/1.1 to answer wrongly on purpose.
 //!
 //! A server library refuses to send what the tests need: bodies shorter than announced, resets in the middle, closes before
-//! the head. So the wire is written here by hand: requests are read strictly (RFC 9112), answers byte by byte.
+//! the head. So the wire is read and written by hand: requests strictly (RFC 9112) here, answers byte by byte in `outlet`.
 
 use std::io;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use super::outlet::Stop;
 
 /// Largest request body: 64 MiB, far above any body the product lets through.
 const BODY_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -42,17 +44,6 @@ pub(super) enum ReadError {
     Refused(u16, String),
 }
 
-/// Why an answer ended before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The caller closed its side, or the write failed.
-    CallerClosed,
-    /// The script ends the answer here, by closing.
-    CutClose,
-    /// The script ends the answer here, by a TCP reset.
-    CutReset,
-}
-
 fn refused<T>(status: u16, why: impl Into<String>) -> Result<T, ReadError> {
     Err(ReadError::Refused(status, why.into()))
 }
@@ -68,7 +59,10 @@ impl Conn {
     pub(super) fn new(stream: TcpStream) -> Self {
         // Only a matter of latency; a socket that refuses it still works.
         let _ = stream.set_nodelay(true);
-        Self { stream, buf: BytesMut::with_capacity(8 * 1024) }
+        Self {
+            stream,
+            buf: BytesMut::with_capacity(8 * 1024),
+        }
     }
 
     async fn fill(&mut self) -> Result<(), ReadError> {
@@ -82,12 +76,18 @@ impl Conn {
     async fn take_until(&mut self, end: &[u8], max_bytes: usize) -> Result<Vec<u8>, ReadError> {
         let mut scanned = 0;
         loop {
-            if let Some(at) = self.buf[scanned..].windows(end.len()).position(|w| w == end) {
+            if let Some(at) = self.buf[scanned..]
+                .windows(end.len())
+                .position(|w| w == end)
+            {
                 return Ok(self.buf.split_to(scanned + at + end.len()).to_vec());
             }
             scanned = self.buf.len().saturating_sub(end.len() - 1);
             if self.buf.len() > max_bytes {
-                return refused(431, format!("request head or chunk line above {max_bytes} bytes"));
+                return refused(
+                    431,
+                    format!("request head or chunk line above {max_bytes} bytes"),
+                );
             }
             self.fill().await?;
         }
@@ -112,8 +112,14 @@ impl Conn {
         let head = self.take_until(b"\r\n\r\n", HEAD_MAX_BYTES).await?;
         let mut request = parse_head(&head)?;
         let body_kind = body_kind(&request.headers)?;
-        if request.header("expect").is_some_and(|v| v.eq_ignore_ascii_case("100-continue")) {
-            self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.map_err(|_| ReadError::Gone)?;
+        if request
+            .header("expect")
+            .is_some_and(|v| v.eq_ignore_ascii_case("100-continue"))
+        {
+            self.stream
+                .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+                .await
+                .map_err(|_| ReadError::Gone)?;
         }
         request.body = match body_kind {
             BodyKind::Sized(bytes) => {
@@ -133,7 +139,10 @@ impl Conn {
             let text = String::from_utf8_lossy(&line);
             let size = text.split(';').next().unwrap_or_default().trim();
             let Ok(bytes) = usize::from_str_radix(size, 16) else {
-                return refused(400, format!("chunk size {size:?} is not a hexadecimal number"));
+                return refused(
+                    400,
+                    format!("chunk size {size:?} is not a hexadecimal number"),
+                );
             };
             if bytes == 0 {
                 // Trailers, up to the empty line, say nothing this server needs.
@@ -161,7 +170,10 @@ impl Conn {
     }
 
     /// Waits for `future`, unless the caller closes first.
-    pub(super) async fn unless_closed<T>(&mut self, future: impl Future<Output = T>) -> Result<T, Stop> {
+    pub(super) async fn unless_closed<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
         tokio::select! {
             biased;
             () = self.closed() => Err(Stop::CallerClosed),
@@ -182,8 +194,12 @@ impl Conn {
         self.wait_until(Instant::now() + pause).await
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
-        self.stream.write_all(bytes).await.map_err(|_| Stop::CallerClosed)
+    /// Writes all of `bytes`.
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        self.stream
+            .write_all(bytes)
+            .await
+            .map_err(|_| Stop::CallerClosed)
     }
 
     /// Closes with a TCP reset: the caller sees "connection reset by peer", not an end of stream.
@@ -207,7 +223,10 @@ impl Conn {
 impl Request {
     /// The first header of that (lower case) name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.headers
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
     }
 }
 
@@ -217,12 +236,17 @@ enum BodyKind {
 }
 
 fn parse_head(head: &[u8]) -> Result<Request, ReadError> {
-    let Ok(text) = std::str::from_utf8(head) else { return refused(400, "request head is not UTF-8") };
+    let Ok(text) = std::str::from_utf8(head) else {
+        return refused(400, "request head is not UTF-8");
+    };
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let words: Vec<&str> = first.split(' ').collect();
     let &[method, target, version] = words.as_slice() else {
-        return refused(400, format!("request line {first:?} is not METHOD TARGET VERSION"));
+        return refused(
+            400,
+            format!("request line {first:?} is not METHOD TARGET VERSION"),
+        );
     };
     if version != "HTTP/1.1" {
         return refused(505, format!("{version:?} is not served, HTTP/1.1 is"));
@@ -235,8 +259,17 @@ fn parse_head(head: &[u8]) -> Result<Request, ReadError> {
         };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let close = headers.iter().any(|(n, v)| n == "connection" && v.to_ascii_lowercase().contains("close"));
-    Ok(Request { method: method.into(), path: path.into(), query: query.into(), headers, body: Vec::new(), close })
+    let close = headers
+        .iter()
+        .any(|(n, v)| n == "connection" && v.to_ascii_lowercase().contains("close"));
+    Ok(Request {
+        method: method.into(),
+        path: path.into(),
+        query: query.into(),
+        headers,
+        body: Vec::new(),
+        close,
+    })
 }
 
 fn body_kind(headers: &[(String, String)]) -> Result<BodyKind, ReadError> {
@@ -250,9 +283,14 @@ fn body_kind(headers: &[(String, String)]) -> Result<BodyKind, ReadError> {
     match headers.iter().find(|(n, _)| n == "transfer-encoding") {
         Some(_) if sized.is_some() => refused(400, "both Content-Length and Transfer-Encoding"),
         Some((_, v)) if v.eq_ignore_ascii_case("chunked") => Ok(BodyKind::Chunked),
-        Some((_, v)) => refused(501, format!("Transfer-Encoding {v:?} is not served, chunked is")),
+        Some((_, v)) => refused(
+            501,
+            format!("Transfer-Encoding {v:?} is not served, chunked is"),
+        ),
         None => match sized.unwrap_or(0) {
-            bytes if bytes > BODY_MAX_BYTES => refused(413, format!("body above {BODY_MAX_BYTES} bytes")),
+            bytes if bytes > BODY_MAX_BYTES => {
+                refused(413, format!("body above {BODY_MAX_BYTES} bytes"))
+            }
             bytes => Ok(BodyKind::Sized(bytes)),
         },
     }
@@ -260,122 +298,8 @@ fn body_kind(headers: &[(String, String)]) -> Result<BodyKind, ReadError> {
 
 /// Whether `name` may stand before the colon of a header line (RFC 9110, `field-name`).
 pub(super) fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-}
-
-/// How the caller learns where the body ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// `Content-Length` with this many bytes.
-    Sized(usize),
-    /// `Transfer-Encoding: chunked`.
-    Chunked,
-    /// No body at all (204, 304).
-    Empty,
-}
-
-/// Where a script ends the body early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
-    /// Body bytes let through before the end; chunk framing is not counted.
-    pub(super) after_bytes: u64,
-    /// By reset instead of by close.
-    pub(super) reset: bool,
-}
-
-/// The answer side of one call: sends a head, then a body, and keeps the scripted cut.
-#[derive(Debug)]
-pub(super) struct Outlet<'a> {
-    pub(super) conn: &'a mut Conn,
-    framing: Framing,
-    cut: Option<Cut>,
-}
-
-impl<'a> Outlet<'a> {
-    /// Sends the head. `extra` replaces a default header of the same name; among themselves extras may repeat.
-    pub(super) async fn open(
-        conn: &'a mut Conn,
-        status: u16,
-        defaults: &[(&str, &str)],
-        extra: &[(String, String)],
-        framing: Framing,
-        cut: Option<Cut>,
-    ) -> Result<Self, Stop> {
-        conn.write(render_head(status, defaults, extra, framing).as_bytes()).await?;
-        let mut outlet = Self { conn, framing, cut };
-        // A cut after zero bytes happens at the head, also when the body never comes.
-        if outlet.cut.is_some_and(|c| c.after_bytes == 0) {
-            outlet.send(b"").await?;
-        }
-        Ok(outlet)
-    }
-
-    /// Sends body bytes, as one chunk when chunked.
-    pub(super) async fn send(&mut self, body: &[u8]) -> Result<(), Stop> {
-        let mut part = body;
-        let mut ended = None;
-        if let Some(cut) = &mut self.cut {
-            let room = usize::try_from(cut.after_bytes).unwrap_or(usize::MAX);
-            if room <= body.len() {
-                part = &body[..room];
-                ended = Some(if cut.reset { Stop::CutReset } else { Stop::CutClose });
-            }
-            cut.after_bytes = cut.after_bytes.saturating_sub(part.len() as u64);
-        }
-        if !part.is_empty() {
-            match self.framing {
-                Framing::Chunked => {
-                    let mut framed = format!("{:x}\r\n", part.len()).into_bytes();
-                    framed.extend_from_slice(part);
-                    framed.extend_from_slice(b"\r\n");
-                    self.conn.write(&framed).await?;
-                }
-                Framing::Sized(_) => self.conn.write(part).await?,
-                Framing::Empty => {}
-            }
-        }
-        ended.map_or(Ok(()), Err)
-    }
-
-    /// Ends the body.
-    pub(super) async fn end(self) -> Result<(), Stop> {
-        match self.framing {
-            Framing::Chunked => self.conn.write(b"0\r\n\r\n").await,
-            Framing::Sized(_) | Framing::Empty => Ok(()),
-        }
-    }
-}
-
-fn render_head(status: u16, defaults: &[(&str, &str)], extra: &[(String, String)], framing: Framing) -> String {
-    let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-    let replaced = |name: &str| extra.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-    let kept = defaults.iter().copied().filter(|(n, _)| !replaced(n));
-    for (name, value) in kept.chain(extra.iter().map(|(n, v)| (n.as_str(), v.as_str()))) {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    match framing {
-        Framing::Sized(bytes) => head.push_str(&format!("content-length: {bytes}\r\n")),
-        Framing::Chunked => head.push_str("transfer-encoding: chunked\r\n"),
-        Framing::Empty => {}
-    }
-    head.push_str("\r\n");
-    head
-}
-
-/// The usual words after a status; RFC 9112 lets them be empty.
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        413 => "Content Too Large",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "",
-    }
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }

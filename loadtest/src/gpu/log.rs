@@ -87,7 +87,12 @@ impl Call {
 
     fn kept_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(n, v)| n.len() + v.len()).sum();
-        size_of::<Self>() + self.path.len() + self.prompt.len() + self.body.len() + self.model.len() + headers
+        size_of::<Self>()
+            + self.path.len()
+            + self.prompt.len()
+            + self.body.len()
+            + self.model.len()
+            + headers
     }
 }
 
@@ -102,7 +107,8 @@ struct Calls {
 impl Calls {
     fn find(&mut self, seq: u64) -> Option<&mut Call> {
         let first = self.calls.front()?.seq;
-        self.calls.get_mut(usize::try_from(seq.checked_sub(first)?).ok()?)
+        self.calls
+            .get_mut(usize::try_from(seq.checked_sub(first)?).ok()?)
     }
 }
 
@@ -119,9 +125,14 @@ impl CallLog {
     pub(super) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: &Path| {
             let file = File::options().create(true).append(true).open(path);
-            file.with_context(|| format!("cannot open the call log {}", path.display())).map(Mutex::new)
+            file.with_context(|| format!("cannot open the call log {}", path.display()))
+                .map(Mutex::new)
         };
-        Ok(Self { inner: Mutex::default(), file: path.map(open).transpose()?, changed: Notify::new() })
+        Ok(Self {
+            inner: Mutex::default(),
+            file: path.map(open).transpose()?,
+            changed: Notify::new(),
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Calls> {
@@ -135,14 +146,20 @@ impl CallLog {
         inner.last_seq += 1;
         call.seq = inner.last_seq;
         let earlier = match &call.tag {
-            Some(tag) if count_earlier => inner.calls.iter().filter(|c| c.tag.as_ref() == Some(tag)).count(),
+            Some(tag) if count_earlier => inner
+                .calls
+                .iter()
+                .filter(|c| c.tag.as_ref() == Some(tag))
+                .count(),
             _ => 0,
         };
         let seq = call.seq;
         inner.kept_bytes += call.kept_bytes();
         inner.calls.push_back(call);
         while inner.calls.len() > CALLS_MAX || inner.kept_bytes > LOG_MAX_BYTES {
-            let Some(oldest) = inner.calls.pop_front() else { break };
+            let Some(oldest) = inner.calls.pop_front() else {
+                break;
+            };
             inner.kept_bytes = inner.kept_bytes.saturating_sub(oldest.kept_bytes());
         }
         drop(inner);
@@ -161,11 +178,15 @@ impl CallLog {
     /// Appends the ended call to the file, when there is one.
     pub(super) fn write_line(&self, seq: u64) {
         let Some(file) = &self.file else { return };
-        let Some(call) = self.inner().find(seq).cloned() else { return };
-        let line = serde_json::to_vec(&call).map_err(std::io::Error::from).map(|mut l| {
-            l.push(b'\n');
-            l
-        });
+        let Some(call) = self.inner().find(seq).cloned() else {
+            return;
+        };
+        let line = serde_json::to_vec(&call)
+            .map_err(std::io::Error::from)
+            .map(|mut l| {
+                l.push(b'\n');
+                l
+            });
         // One short append into the page cache: not worth a task of its own.
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = line.and_then(|l| file.write_all(&l)) {
@@ -175,7 +196,12 @@ impl CallLog {
 
     pub(super) fn calls(&self, tag: Option<&str>) -> Vec<Call> {
         let inner = self.inner();
-        inner.calls.iter().filter(|c| tag.is_none_or(|t| c.tag.as_deref() == Some(t))).cloned().collect()
+        inner
+            .calls
+            .iter()
+            .filter(|c| tag.is_none_or(|t| c.tag.as_deref() == Some(t)))
+            .cloned()
+            .collect()
     }
 
     /// Waits until a call satisfies `wanted`.

@@ -12,6 +12,7 @@ mod engine;
 mod gates;
 mod http;
 mod log;
+mod outlet;
 mod routes;
 mod script;
 mod serve;
@@ -90,14 +91,30 @@ impl Config {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(self.slots >= 1, "slots is 0, at least 1 is needed");
         ensure!(self.kv_tokens >= 1, "kv_tokens is 0, at least 1 is needed");
-        ensure!(self.output_tokens_mean >= 1, "output_tokens_mean is 0, at least 1 is needed");
-        let positive = [("prefill_tokens_per_s", self.prefill_tokens_per_s), ("decode_tokens_per_s", self.decode_tokens_per_s)];
+        ensure!(
+            self.output_tokens_mean >= 1,
+            "output_tokens_mean is 0, at least 1 is needed"
+        );
+        let positive = [
+            ("prefill_tokens_per_s", self.prefill_tokens_per_s),
+            ("decode_tokens_per_s", self.decode_tokens_per_s),
+        ];
         for (name, value) in positive {
-            ensure!(value.is_finite() && value > 0.0, "{name} is {value}, a number above 0 is needed");
+            ensure!(
+                value.is_finite() && value > 0.0,
+                "{name} is {value}, a number above 0 is needed"
+            );
         }
         let slowdown = self.slowdown;
-        ensure!(slowdown.is_finite() && slowdown >= 0.0, "slowdown is {slowdown}, a number of at least 0 is needed");
-        ensure!(matches!(self.busy_status, 429 | 503), "busy_status is {}, 429 or 503 is needed", self.busy_status);
+        ensure!(
+            slowdown.is_finite() && slowdown >= 0.0,
+            "slowdown is {slowdown}, a number of at least 0 is needed"
+        );
+        ensure!(
+            matches!(self.busy_status, 429 | 503),
+            "busy_status is {}, 429 or 503 is needed",
+            self.busy_status
+        );
         Ok(())
     }
 }
@@ -130,11 +147,15 @@ impl Shared {
     }
 
     fn count_output(&self, output_tokens: u64) {
-        self.output_tokens.fetch_add(output_tokens, Ordering::Relaxed);
+        self.output_tokens
+            .fetch_add(output_tokens, Ordering::Relaxed);
     }
 
     fn counted(&self) -> (u64, u64) {
-        (self.input_tokens.load(Ordering::Relaxed), self.output_tokens.load(Ordering::Relaxed))
+        (
+            self.input_tokens.load(Ordering::Relaxed),
+            self.output_tokens.load(Ordering::Relaxed),
+        )
     }
 
     fn reset(&self) {
@@ -161,20 +182,36 @@ impl Server {
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         config.check().context("simulated GPU server")?;
         let log = log::CallLog::open(config.log.as_deref())?;
-        let listener = TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
-        let addr = listener.local_addr().context("cannot read the address listened on")?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let addr = listener
+            .local_addr()
+            .context("cannot read the address listened on")?;
         let shared = Arc::new(Shared {
             engine: engine::Engine::new(&config),
             log,
             gates: gates::Gates::default(),
             started: Instant::now(),
-            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            started_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_secs()),
             input_tokens: AtomicU64::new(0),
             output_tokens: AtomicU64::new(0),
             config,
         });
-        let server = Self { shared, addr, stop: CancellationToken::new(), tasks: TaskTracker::new() };
-        let accept = accept(listener, Arc::clone(&server.shared), server.stop.clone(), server.tasks.clone());
+        let server = Self {
+            shared,
+            addr,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let accept = accept(
+            listener,
+            Arc::clone(&server.shared),
+            server.stop.clone(),
+            server.tasks.clone(),
+        );
         server.tasks.spawn(accept);
         Ok(server)
     }
@@ -207,10 +244,17 @@ impl Server {
     ///
     /// # Errors
     /// None does within `timeout`; the error shows the calls there are.
-    pub async fn wait_for(&self, timeout: Duration, wanted: impl FnMut(&Call) -> bool) -> anyhow::Result<Call> {
+    pub async fn wait_for(
+        &self,
+        timeout: Duration,
+        wanted: impl FnMut(&Call) -> bool,
+    ) -> anyhow::Result<Call> {
         match tokio::time::timeout(timeout, self.shared.log.wait_for(wanted)).await {
             Ok(call) => Ok(call),
-            Err(_) => bail!("no such call within {timeout:?}; calls: {:#?}", self.calls()),
+            Err(_) => bail!(
+                "no such call within {timeout:?}; calls: {:#?}",
+                self.calls()
+            ),
         }
     }
 
@@ -250,14 +294,21 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) {
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(_) if tasks.len() > CONNECTIONS_MAX => tracing::warn!("connection closed: too many are open"),
+            Ok(_) if tasks.len() > CONNECTIONS_MAX => {
+                tracing::warn!("connection closed: too many are open")
+            }
             Ok((stream, _)) => {
                 let (shared, stop) = (Arc::clone(&shared), stop.clone());
                 tasks.spawn(async move {

@@ -9,8 +9,8 @@ mod parse;
 
 use std::fmt;
 
-pub(super) use parse::percent_decode;
 pub use parse::ScriptError;
+pub(super) use parse::percent_decode;
 
 /// Largest scripted answer, as one request's body is bounded.
 pub(super) const ANSWER_MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -113,7 +113,10 @@ impl Script {
     /// A script whose calls appear in the log under `tag`.
     #[must_use]
     pub fn tag(tag: impl Into<String>) -> Self {
-        Self { tag: Some(tag.into()), ..Self::default() }
+        Self {
+            tag: Some(tag.into()),
+            ..Self::default()
+        }
     }
 
     /// A script without a tag; `hold`, `fail_times` and sequences need one.
@@ -195,7 +198,9 @@ impl Script {
 
     /// What is left of this script for the call that `earlier` calls with the same tag came before.
     pub(super) fn at(&self, earlier: usize) -> Self {
-        let keep = self.fail_times.is_none_or(|n| earlier < usize::try_from(n).unwrap_or(usize::MAX));
+        let keep = self
+            .fail_times
+            .is_none_or(|n| earlier < usize::try_from(n).unwrap_or(usize::MAX));
         if keep {
             return self.clone();
         }
@@ -251,11 +256,21 @@ impl Script {
             ("short_by", self.short_by),
             ("fail_times", self.fail_times.map(u64::from)),
         ];
-        parts.extend(numbers.iter().filter_map(|(key, value)| value.map(|v| format!("{key}={v}"))));
+        parts.extend(
+            numbers
+                .iter()
+                .filter_map(|(key, value)| value.map(|v| format!("{key}={v}"))),
+        );
         let headers = self.headers.iter();
-        parts.extend(headers.map(|(name, value)| format!("header.{name}={}", percent_encode(value.as_bytes()))));
+        parts
+            .extend(headers.map(|(name, value)| {
+                format!("header.{name}={}", percent_encode(value.as_bytes()))
+            }));
         parts.extend(self.cut_how.map(|how| format!("cut_how={}", how.word())));
-        parts.extend(self.finish.map(|finish| format!("finish={}", finish.word())));
+        parts.extend(
+            self.finish
+                .map(|finish| format!("finish={}", finish.word())),
+        );
         let switches = [
             ("no_usage", self.no_usage),
             ("no_done", self.no_done),
@@ -265,7 +280,12 @@ impl Script {
             ("plain", self.plain),
             ("refuse", self.refuse),
         ];
-        parts.extend(switches.iter().filter(|(_, on)| *on).map(|(key, _)| (*key).to_owned()));
+        parts.extend(
+            switches
+                .iter()
+                .filter(|(_, on)| *on)
+                .map(|(key, _)| (*key).to_owned()),
+        );
         parts
     }
 }

@@ -4,24 +4,20 @@
 //! find both done, or a new call of its could be counted beside the old one.
 
 mod answer;
+mod intake;
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::Shared;
-use super::api::{self, Bad, Kind, Work};
+use super::api::{Kind, Work};
 use super::engine::{Refused, Slot};
-use super::http::{Conn, Cut, Framing, Outlet, Request, Stop};
-use super::log::{BODY_MAX_BYTES, Call, PROMPT_MAX_BYTES, bounded};
-use super::script::{ANSWER_MAX_BYTES, CutHow, Script};
+use super::http::{Conn, Request};
+use super::outlet::{Cut, Framing, Outlet, Stop};
+use super::script::{CutHow, Script};
 use super::shape::{self, Identity};
-
-/// Bodies above this are parsed off the reactor, so that a large prompt delays nobody else.
-const INLINE_PARSE_MAX_BYTES: usize = 64 * 1024;
-/// Headers kept of a call, and bytes of each.
-const HEADERS_MAX: usize = 32;
-const HEADER_MAX_BYTES: usize = 512;
+use intake::{Refusal, describe, read};
 
 /// What becomes of the connection after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +35,35 @@ pub(super) async fn serve(shared: &Shared, conn: &mut Conn, kind: Kind, request:
         Ok((work, scripts)) => {
             let needs_earlier = scripts.len() > 1 || scripts.iter().any(|s| s.fail_times.is_some());
             let (seq, earlier) = shared.log.begin(call, needs_earlier);
-            let script = scripts.get(earlier).or(scripts.last()).map_or_else(Script::untagged, |s| s.at(earlier));
-            let who = Identity { id: identity(kind, seq), created: shared.unix_s() };
-            Run { shared, seq, work: Ok(work), script, who }
+            let script = scripts
+                .get(earlier)
+                .or(scripts.last())
+                .map_or_else(Script::untagged, |s| s.at(earlier));
+            let who = Identity {
+                id: identity(kind, seq),
+                created: shared.unix_s(),
+            };
+            Run {
+                shared,
+                seq,
+                work: Ok(work),
+                script,
+                who,
+            }
         }
         Err(refusal) => {
             let (seq, _) = shared.log.begin(call, false);
-            let who = Identity { id: identity(kind, seq), created: shared.unix_s() };
-            Run { shared, seq, work: Err(refusal), script: Script::untagged(), who }
+            let who = Identity {
+                id: identity(kind, seq),
+                created: shared.unix_s(),
+            };
+            Run {
+                shared,
+                seq,
+                work: Err(refusal),
+                script: Script::untagged(),
+                who,
+            }
         }
     };
     let ended = run.answer(conn).await;
@@ -67,79 +84,6 @@ fn identity(kind: Kind, seq: u64) -> String {
     }
 }
 
-/// A refusal found while reading: status, message, field, code.
-struct Refusal {
-    status: u16,
-    bad: Bad,
-    code: Option<&'static str>,
-}
-
-impl Refusal {
-    fn bad_request(message: String) -> Self {
-        Self { status: 400, bad: Bad { message, param: None }, code: None }
-    }
-}
-
-fn describe(shared: &Shared, request: &Request) -> Call {
-    let load = shared.engine.load();
-    let secret = |name: &str| matches!(name, "authorization" | "cookie");
-    let headers = request.headers.iter().take(HEADERS_MAX).map(|(name, value)| {
-        let value = if secret(name) { "present" } else { bounded(value, HEADER_MAX_BYTES) };
-        (bounded(name, HEADER_MAX_BYTES).to_owned(), value.to_owned())
-    });
-    Call {
-        path: request.path.clone(),
-        body: String::from_utf8_lossy(&request.body[..request.body.len().min(BODY_MAX_BYTES)]).into_owned(),
-        body_bytes: request.body.len(),
-        headers: headers.collect(),
-        arrived_ms: shared.now_ms(),
-        concurrency_at_arrival: load.running + load.waiting + 1,
-        ..Call::default()
-    }
-}
-
-/// Reads the request and its scripts, and fills in what the log wants of them.
-async fn read(shared: &Shared, kind: Kind, body: Vec<u8>, call: &mut Call) -> Result<(Work, Vec<Script>), Refusal> {
-    let parse = move || {
-        let work = api::parse(kind, &body)?;
-        let scripts = Script::parse_all(&work.spoken);
-        Ok((work, scripts))
-    };
-    let parsed = if call.body_bytes > INLINE_PARSE_MAX_BYTES {
-        let panicked = |e| Err(Bad { message: format!("parser failed: {e}"), param: None });
-        tokio::task::spawn_blocking(parse).await.unwrap_or_else(panicked)
-    } else {
-        parse()
-    };
-    let (work, scripts) = parsed.map_err(|bad| Refusal { status: 400, bad, code: None })?;
-    call.prompt = bounded(&work.spoken, PROMPT_MAX_BYTES).to_owned();
-    call.model = bounded(&work.model, HEADER_MAX_BYTES).to_owned();
-    call.stream = work.stream;
-    let scripts = scripts.map_err(|e| Refusal::bad_request(e.to_string()))?;
-    call.tag = scripts.first().and_then(|s| s.tag.clone());
-    for script in &scripts {
-        check(script, &work).map_err(Refusal::bad_request)?;
-    }
-    if !shared.config.models.is_empty() && !shared.config.models.contains(&work.model) {
-        let message = format!("The model `{}` does not exist.", call.model);
-        return Err(Refusal { status: 404, bad: Bad { message, param: Some("model") }, code: Some("model_not_found") });
-    }
-    Ok((work, scripts))
-}
-
-/// Scripts that this call cannot obey.
-fn check(script: &Script, work: &Work) -> Result<(), String> {
-    let streams = work.stream && !script.plain && script.short_by.is_none();
-    if !streams && (script.cut_chunks.is_some() || script.comments_only) {
-        return Err("sim script: `cut_chunks` and `comments_only` need a call that is streamed".to_owned());
-    }
-    let choices = (work.n * work.prompts.len()) as u64;
-    if script.bytes.is_some_and(|b| b.saturating_mul(choices) > ANSWER_MAX_BYTES) {
-        return Err(format!("sim script: `bytes` times {choices} choices is above {ANSWER_MAX_BYTES}"));
-    }
-    Ok(())
-}
-
 /// One call being answered.
 struct Run<'a> {
     shared: &'a Shared,
@@ -154,15 +98,25 @@ impl Run<'_> {
         let work = match &self.work {
             Ok(work) => work,
             Err(refusal) => {
-                let body = shape::error(refusal.status, &refusal.bad.message, refusal.bad.param, refusal.code);
+                let body = shape::error(
+                    refusal.status,
+                    &refusal.bad.message,
+                    refusal.bad.param,
+                    refusal.code,
+                );
                 return self.fixed(conn, None, refusal.status, &[], &body).await;
             }
         };
-        let slot = match conn.unless_closed(self.shared.engine.enter(self.kv_need(work))).await? {
+        let slot = match conn
+            .unless_closed(self.shared.engine.enter(self.kv_need(work)))
+            .await?
+        {
             Ok(slot) => slot,
             Err(refused) => return self.refuse(conn, refused).await,
         };
-        self.shared.log.update(self.seq, |call| call.started_ms = Some(self.shared.now_ms()));
+        self.shared.log.update(self.seq, |call| {
+            call.started_ms = Some(self.shared.now_ms())
+        });
         if let Some(ms) = self.script.sleep_ms {
             conn.wait(Duration::from_millis(ms)).await?;
         }
@@ -174,7 +128,9 @@ impl Run<'_> {
             return Err(self.cut_stop());
         }
         if let Some((status, body)) = self.scripted_body(work) {
-            return self.fixed(conn, Some(slot), status, &[self.content_type(work)], &body).await;
+            return self
+                .fixed(conn, Some(slot), status, &[self.content_type(work)], &body)
+                .await;
         }
         self.shared.count_input(work.input_tokens);
         self.generate(conn, slot, work).await
@@ -186,7 +142,10 @@ impl Run<'_> {
             return work.input_tokens;
         }
         let mean = u64::from(self.shared.config.output_tokens_mean);
-        let output = work.max_output_tokens.unwrap_or(mean).saturating_mul(work.n as u64);
+        let output = work
+            .max_output_tokens
+            .unwrap_or(mean)
+            .saturating_mul(work.n as u64);
         work.input_tokens.saturating_add(output)
     }
 
@@ -194,12 +153,26 @@ impl Run<'_> {
         match refused {
             Refused::QueueFull => {
                 let status = self.shared.config.busy_status;
-                let body = shape::error(status, "The server is busy, its queue is full.", None, Some("queue_full"));
-                self.fixed(conn, None, status, &[("retry-after", "1")], &body).await
+                let body = shape::error(
+                    status,
+                    "The server is busy, its queue is full.",
+                    None,
+                    Some("queue_full"),
+                );
+                self.fixed(conn, None, status, &[("retry-after", "1")], &body)
+                    .await
             }
             Refused::NeverFits => {
-                let message = format!("This call needs more than {} tokens of context.", self.shared.engine.kv_tokens());
-                let body = shape::error(400, &message, Some("messages"), Some("context_length_exceeded"));
+                let message = format!(
+                    "This call needs more than {} tokens of context.",
+                    self.shared.engine.kv_tokens()
+                );
+                let body = shape::error(
+                    400,
+                    &message,
+                    Some("messages"),
+                    Some("context_length_exceeded"),
+                );
                 self.fixed(conn, None, 400, &[], &body).await
             }
         }
@@ -221,7 +194,14 @@ impl Run<'_> {
 
     fn content_type(&self, work: &Work) -> (&'static str, &'static str) {
         let streams = self.script.raw.is_some() && work.stream;
-        ("content-type", if streams { "text/event-stream; charset=utf-8" } else { "application/json" })
+        (
+            "content-type",
+            if streams {
+                "text/event-stream; charset=utf-8"
+            } else {
+                "application/json"
+            },
+        )
     }
 
     fn cut_stop(&self) -> Stop {
@@ -233,9 +213,14 @@ impl Run<'_> {
 
     /// The scripted cut of a body of `body_bytes`, when its length is known.
     fn cut(&self, body_bytes: Option<usize>) -> Option<Cut> {
-        let short = body_bytes.zip(self.script.short_by).map(|(bytes, by)| (bytes as u64).saturating_sub(by));
+        let short = body_bytes
+            .zip(self.script.short_by)
+            .map(|(bytes, by)| (bytes as u64).saturating_sub(by));
         let after_bytes = self.script.cut.or(short)?;
-        Some(Cut { after_bytes, reset: self.script.cut_how == Some(CutHow::Reset) })
+        Some(Cut {
+            after_bytes,
+            reset: self.script.cut_how == Some(CutHow::Reset),
+        })
     }
 
     /// Answers with one body of known length.
@@ -248,8 +233,15 @@ impl Run<'_> {
         body: &[u8],
     ) -> Result<(), Stop> {
         self.record_status(status);
-        let framing = if matches!(status, 204 | 304) { Framing::Empty } else { Framing::Sized(body.len()) };
-        let mut headers = vec![("content-type", "application/json"), ("x-request-id", self.who.id.as_str())];
+        let framing = if matches!(status, 204 | 304) {
+            Framing::Empty
+        } else {
+            Framing::Sized(body.len())
+        };
+        let mut headers = vec![
+            ("content-type", "application/json"),
+            ("x-request-id", self.who.id.as_str()),
+        ];
         headers.retain(|(name, _)| defaults.iter().all(|(other, _)| other != name));
         headers.extend_from_slice(defaults);
         let mut slot = slot;
@@ -258,7 +250,8 @@ impl Run<'_> {
             self.record_finished();
         }
         let cut = self.cut(Some(body.len()));
-        let mut out = Outlet::open(conn, status, &headers, &self.script.headers, framing, cut).await?;
+        let mut out =
+            Outlet::open(conn, status, &headers, &self.script.headers, framing, cut).await?;
         if let Some(ms) = self.script.first_ms {
             out.conn.wait(Duration::from_millis(ms)).await?;
         }
@@ -269,12 +262,16 @@ impl Run<'_> {
     }
 
     fn record_status(&self, status: u16) {
-        self.shared.log.update(self.seq, |call| call.status = Some(status));
+        self.shared
+            .log
+            .update(self.seq, |call| call.status = Some(status));
     }
 
     fn record_finished(&self) {
         let now_ms = self.shared.now_ms();
-        self.shared.log.update(self.seq, |call| call.finished_ms = Some(now_ms));
+        self.shared
+            .log
+            .update(self.seq, |call| call.finished_ms = Some(now_ms));
     }
 
     fn record_sent(&self, chunks: u64, output_tokens: u64) {
@@ -302,6 +299,12 @@ impl Run<'_> {
 
 /// An SSE event that reports an error in the middle of a stream.
 fn error_event() -> Vec<u8> {
-    let error: Value = serde_json::from_slice(&shape::error(500, "Scripted error in the stream.", None, None)).unwrap_or_default();
+    let error: Value = serde_json::from_slice(&shape::error(
+        500,
+        "Scripted error in the stream.",
+        None,
+        None,
+    ))
+    .unwrap_or_default();
     shape::event(&error)
 }

@@ -38,7 +38,12 @@ impl Usage {
 }
 
 /// An error body.
-pub(super) fn error(status: u16, message: &str, param: Option<&str>, code: Option<&str>) -> Vec<u8> {
+pub(super) fn error(
+    status: u16,
+    message: &str,
+    param: Option<&str>,
+    code: Option<&str>,
+) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",
         403 => "permission_error",
@@ -47,21 +52,35 @@ pub(super) fn error(status: u16, message: &str, param: Option<&str>, code: Optio
         400..500 => "invalid_request_error",
         _ => "server_error",
     };
-    json!({"error": {"message": message, "type": kind, "param": param, "code": code}}).to_string().into_bytes()
+    json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+        .to_string()
+        .into_bytes()
 }
 
 /// The whole body of a plain chat or text completion.
-pub(super) fn completion(who: &Identity, work: &Work, answers: &[Answer], script: &Script, usage: Option<Usage>) -> Vec<u8> {
+pub(super) fn completion(
+    who: &Identity,
+    work: &Work,
+    answers: &[Answer],
+    script: &Script,
+    usage: Option<Usage>,
+) -> Vec<u8> {
     let choice = |(index, answer): (usize, &Answer)| {
         let finish = (!script.no_finish).then(|| answer.finish.word());
         match work.kind {
             Kind::Chat => json!({"index": index, "logprobs": null, "finish_reason": finish,
                 "message": {"role": "assistant", "content": answer.text(), "refusal": null}}),
-            _ => json!({"index": index, "logprobs": null, "finish_reason": finish, "text": answer.text()}),
+            _ => {
+                json!({"index": index, "logprobs": null, "finish_reason": finish, "text": answer.text()})
+            }
         }
     };
     let choices: Vec<Value> = answers.iter().enumerate().map(choice).collect();
-    let object = if work.kind == Kind::Chat { "chat.completion" } else { "text_completion" };
+    let object = if work.kind == Kind::Chat {
+        "chat.completion"
+    } else {
+        "text_completion"
+    };
     let mut body = json!({"id": who.id, "object": object, "created": who.created, "model": work.model, "choices": choices});
     if let Some(usage) = usage {
         body["usage"] = usage.json();
@@ -135,6 +154,10 @@ pub(super) fn usage_chunk(who: &Identity, work: &Work, usage: Usage) -> Vec<u8> 
 }
 
 fn envelope(who: &Identity, work: &Work, choices: Vec<Value>) -> Value {
-    let object = if work.kind == Kind::Chat { "chat.completion.chunk" } else { "text_completion" };
+    let object = if work.kind == Kind::Chat {
+        "chat.completion.chunk"
+    } else {
+        "text_completion"
+    };
     json!({"id": who.id, "object": object, "created": who.created, "model": work.model, "choices": choices})
 }

@@ -4,9 +4,10 @@ use super::script::{Finish, Script};
 
 /// Words of the answers; their choice means nothing.
 const WORDS: [&str; 32] = [
-    "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbour", "inlet", "juniper", "kelp", "lagoon", "meadow",
-    "north", "ocean", "pebble", "quarry", "river", "shore", "tide", "upland", "valley", "water", "xylem", "yarrow", "zephyr",
-    "the", "and", "of", "under", "over", "near",
+    "amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "harbour", "inlet", "juniper",
+    "kelp", "lagoon", "meadow", "north", "ocean", "pebble", "quarry", "river", "shore", "tide",
+    "upland", "valley", "water", "xylem", "yarrow", "zephyr", "the", "and", "of", "under", "over",
+    "near",
 ];
 /// Longest unscripted answer as a multiple of the mean: one in 3,000 would be longer.
 const LONGEST_IN_MEANS: u64 = 8;
@@ -23,7 +24,12 @@ struct Random(u64);
 impl Random {
     fn new(seed: u64, prompt: &str, stream: u64) -> Self {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        for byte in seed.to_le_bytes().iter().chain(prompt.as_bytes()).chain(stream.to_le_bytes().iter()) {
+        for byte in seed
+            .to_le_bytes()
+            .iter()
+            .chain(prompt.as_bytes())
+            .chain(stream.to_le_bytes().iter())
+        {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
         Self(hash)
@@ -51,7 +57,10 @@ impl Random {
     fn length(&mut self, mean: u32) -> u64 {
         let unit = (f64::from(self.small()) + 1.0) / 65_536.0;
         let length = (-unit.ln() * f64::from(mean)).ceil();
-        #[expect(clippy::cast_possible_truncation, reason = "above zero and at most twelve times a u32")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "above zero and at most twelve times a u32"
+        )]
         let length = length as u64;
         length.clamp(1, u64::from(mean.max(1)) * LONGEST_IN_MEANS)
     }
@@ -83,28 +92,50 @@ impl Answer {
 
 /// The answer to `prompt` for choice `choice`. A script's text, bytes or chunks are exact; else the length is drawn around
 /// `mean` and bounded by `max_output_tokens`.
-pub(super) fn answer(seed: u64, prompt: &str, choice: u64, mean: u32, max_output_tokens: Option<u64>, script: &Script) -> Answer {
+pub(super) fn answer(
+    seed: u64,
+    prompt: &str,
+    choice: u64,
+    mean: u32,
+    max_output_tokens: Option<u64>,
+    script: &Script,
+) -> Answer {
     let mut random = Random::new(seed, prompt, choice);
     let mut finish = Finish::Stop;
     let pieces = if let Some(text) = &script.text {
-        group(text.split_inclusive(' ').map(str::to_owned).collect(), script.chunks)
+        group(
+            text.split_inclusive(' ').map(str::to_owned).collect(),
+            script.chunks,
+        )
     } else if let Some(bytes) = script.bytes {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         sized(&mut random, bytes, script.chunks)
     } else {
         let drawn = script.chunks.map_or_else(|| random.length(mean), u64::from);
-        let length = if script.chunks.is_some() { drawn } else { drawn.min(max_output_tokens.unwrap_or(u64::MAX)) };
+        let length = if script.chunks.is_some() {
+            drawn
+        } else {
+            drawn.min(max_output_tokens.unwrap_or(u64::MAX))
+        };
         if length < drawn {
             finish = Finish::Length;
         }
         words(&mut random, length)
     };
-    Answer { pieces, finish: script.finish.unwrap_or(finish) }
+    Answer {
+        pieces,
+        finish: script.finish.unwrap_or(finish),
+    }
 }
 
 fn words(random: &mut Random, length: u64) -> Vec<Piece> {
     let space = |i: u64| if i == 0 { "" } else { " " };
-    (0..length).map(|i| Piece { text: format!("{}{}", space(i), random.word()), output_tokens: 1 }).collect()
+    (0..length)
+        .map(|i| Piece {
+            text: format!("{}{}", space(i), random.word()),
+            output_tokens: 1,
+        })
+        .collect()
 }
 
 /// `words` in `chunks` pieces of nearly equal number; more chunks than words leave the last ones empty.
@@ -113,7 +144,10 @@ fn group(words: Vec<String>, chunks: Option<u32>) -> Vec<Piece> {
     let bound = |i: usize| i * words.len() / count;
     let piece = |i: usize| {
         let part = &words[bound(i)..bound(i + 1)];
-        Piece { text: part.concat(), output_tokens: part.len() as u64 }
+        Piece {
+            text: part.concat(),
+            output_tokens: part.len() as u64,
+        }
     };
     (0..count).map(piece).collect()
 }
@@ -125,7 +159,9 @@ fn sized(random: &mut Random, bytes: usize, chunks: Option<u32>) -> Vec<Piece> {
         text.push(' ');
     }
     text.truncate(bytes);
-    let count = chunks.map_or(bytes.div_ceil(CHUNK_BYTES), |c| usize::try_from(c).unwrap_or(usize::MAX));
+    let count = chunks.map_or(bytes.div_ceil(CHUNK_BYTES), |c| {
+        usize::try_from(c).unwrap_or(usize::MAX)
+    });
     let bound = |i: usize| i * bytes / count;
     let until = |at: usize| (at.div_ceil(BYTES_PER_TEXT_TOKEN)) as u64;
     let piece = |i: usize| Piece {
@@ -143,7 +179,9 @@ pub(super) fn input_tokens(text: &str) -> u64 {
 /// The unit vector of `input`.
 pub(super) fn embedding(seed: u64, input: &str, dimensions: usize) -> Vec<f32> {
     let mut random = Random::new(seed, input, 0);
-    let vector: Vec<f32> = (0..dimensions).map(|_| f32::from(random.small()) / 32_767.5 - 1.0).collect();
+    let vector: Vec<f32> = (0..dimensions)
+        .map(|_| f32::from(random.small()) / 32_767.5 - 1.0)
+        .collect();
     let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     vector.into_iter().map(|x| x / norm).collect()
 }
@@ -158,7 +196,11 @@ pub(super) fn base64(bytes: &[u8]) -> String {
         for i in 0..4u32 {
             let index = (bits >> (18 - 6 * i)) & 63;
             let known = usize::try_from(i).is_ok_and(|i| i <= group.len());
-            out.push(if known { char::from(ALPHABET[usize::try_from(index).unwrap_or(0)]) } else { '=' });
+            out.push(if known {
+                char::from(ALPHABET[usize::try_from(index).unwrap_or(0)])
+            } else {
+                '='
+            });
         }
     }
     out
@@ -170,14 +212,22 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        for (plain, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (plain, encoded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), encoded);
         }
     }
 
     #[test]
     fn answers_depend_on_seed_prompt_and_choice_and_on_nothing_else() {
-        let text = |seed, prompt, choice| answer(seed, prompt, choice, 50, None, &Script::untagged()).text();
+        let text = |seed, prompt, choice| {
+            answer(seed, prompt, choice, 50, None, &Script::untagged()).text()
+        };
         assert_eq!(text(1, "a", 0), text(1, "a", 0));
         assert_ne!(text(1, "a", 0), text(2, "a", 0));
         assert_ne!(text(1, "a", 0), text(1, "b", 0));
@@ -186,18 +236,40 @@ mod tests {
 
     #[test]
     fn the_mean_length_is_the_one_asked_for() {
-        let total: u64 = (0..4_000).map(|i| answer(7, "p", i, 100, None, &Script::untagged()).output_tokens()).sum();
+        let total: u64 = (0..4_000)
+            .map(|i| answer(7, "p", i, 100, None, &Script::untagged()).output_tokens())
+            .sum();
         assert!((95..105).contains(&(total / 4_000)), "{total}");
     }
 
     #[test]
     fn scripted_text_is_exact_whatever_the_number_of_chunks() {
         for chunks in [1, 2, 3, 50] {
-            let text = answer(1, "p", 0, 9, Some(1), &Script::untagged().text("one two  three ").chunks(chunks));
-            assert_eq!((text.text().as_str(), text.pieces.len()), ("one two  three ", chunks as usize));
-            let bytes = answer(1, "p", 0, 9, Some(1), &Script::untagged().bytes(10_001).chunks(chunks));
+            let text = answer(
+                1,
+                "p",
+                0,
+                9,
+                Some(1),
+                &Script::untagged().text("one two  three ").chunks(chunks),
+            );
+            assert_eq!(
+                (text.text().as_str(), text.pieces.len()),
+                ("one two  three ", chunks as usize)
+            );
+            let bytes = answer(
+                1,
+                "p",
+                0,
+                9,
+                Some(1),
+                &Script::untagged().bytes(10_001).chunks(chunks),
+            );
             assert_eq!((bytes.text().len(), bytes.output_tokens()), (10_001, 2_501));
         }
-        assert_eq!(answer(1, "p", 0, 9, None, &Script::untagged().bytes(0)).text(), "");
+        assert_eq!(
+            answer(1, "p", 0, 9, None, &Script::untagged().bytes(0)).text(),
+            ""
+        );
     }
 }

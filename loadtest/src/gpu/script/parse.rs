@@ -37,7 +37,9 @@ pub(super) fn parse_all(prompt: &str) -> Result<Vec<Script>, ScriptError> {
         if !rest.starts_with(CLOSE) && !rest.starts_with(char::is_whitespace) {
             continue;
         }
-        let Some(end) = rest.find(CLOSE) else { return wrong("`[[sim` is never closed by `]]`") };
+        let Some(end) = rest.find(CLOSE) else {
+            return wrong("`[[sim` is never closed by `]]`");
+        };
         scripts.push(parse_one(&rest[..end])?);
         rest = &rest[end + CLOSE.len()..];
         if scripts.len() > SCRIPTS_MAX {
@@ -55,7 +57,9 @@ fn parse_one(inside: &str) -> Result<Script, ScriptError> {
     let mut script = Script::default();
     let mut seen: Vec<&str> = Vec::new();
     for part in inside.split(';').map(str::trim).filter(|p| !p.is_empty()) {
-        let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k.trim_end(), Some(v.trim_start())));
+        let (key, value) = part
+            .split_once('=')
+            .map_or((part, None), |(k, v)| (k.trim_end(), Some(v.trim_start())));
         if seen.contains(&key) && !key.starts_with("header.") {
             return wrong(format!("`{key}` stands twice"));
         }
@@ -105,7 +109,9 @@ fn set_value(script: &mut Script, key: &str, value: &str) -> Result<(), ScriptEr
         "short_by" => script.short_by = Some(number(key, value, 1, ANSWER_MAX_BYTES)?),
         "fail_times" => script.fail_times = Some(number(key, value, 0, u32::MAX)?),
         _ => {
-            let Some(name) = key.strip_prefix("header.") else { return wrong(format!("unknown key `{key}`")) };
+            let Some(name) = key.strip_prefix("header.") else {
+                return wrong(format!("unknown key `{key}`"));
+            };
             script.headers.push(header(name, value)?);
         }
     }
@@ -119,15 +125,34 @@ fn check_together(script: &Script) -> Result<(), ScriptError> {
     if matches!(script.cut_how, Some(CutHow::Error | CutHow::Half)) && script.cut_chunks.is_none() {
         return wrong("`cut_how=error` and `cut_how=half` need `cut_chunks`");
     }
-    if script.cut_how.is_some() && script.cut.is_none() && script.cut_chunks.is_none() && !script.refuse {
+    if script.cut_how.is_some()
+        && script.cut.is_none()
+        && script.cut_chunks.is_none()
+        && !script.refuse
+    {
         return wrong("`cut_how` needs `cut`, `cut_chunks` or `refuse`");
     }
     let one_of = |keys: &[(&str, bool)]| {
-        let on: Vec<&str> = keys.iter().filter(|(_, on)| *on).map(|(key, _)| *key).collect();
-        if on.len() > 1 { wrong(format!("only one of `{}` can be obeyed", on.join("`, `"))) } else { Ok(()) }
+        let on: Vec<&str> = keys
+            .iter()
+            .filter(|(_, on)| *on)
+            .map(|(key, _)| *key)
+            .collect();
+        if on.len() > 1 {
+            wrong(format!("only one of `{}` can be obeyed", on.join("`, `")))
+        } else {
+            Ok(())
+        }
     };
-    one_of(&[("cut", script.cut.is_some()), ("cut_chunks", script.cut_chunks.is_some()), ("short_by", script.short_by.is_some())])?;
-    one_of(&[("text", script.text.is_some()), ("bytes", script.bytes.is_some())])?;
+    one_of(&[
+        ("cut", script.cut.is_some()),
+        ("cut_chunks", script.cut_chunks.is_some()),
+        ("short_by", script.short_by.is_some()),
+    ])?;
+    one_of(&[
+        ("text", script.text.is_some()),
+        ("bytes", script.bytes.is_some()),
+    ])?;
     one_of(&[
         ("raw", script.raw.is_some()),
         ("body", script.body.is_some()),
@@ -142,7 +167,9 @@ where
 {
     match value.parse::<N>() {
         Ok(n) if n >= least && n <= most => Ok(n),
-        _ => wrong(format!("`{key}={value}` is not a whole number from {least} to {most}")),
+        _ => wrong(format!(
+            "`{key}={value}` is not a whole number from {least} to {most}"
+        )),
     }
 }
 
@@ -151,13 +178,17 @@ fn decoded(key: &str, value: &str) -> Result<Vec<u8>, ScriptError> {
 }
 
 fn text(key: &str, value: &str) -> Result<String, ScriptError> {
-    String::from_utf8(decoded(key, value)?).or_else(|_| wrong(format!("`{key}` is not UTF-8 once decoded")))
+    String::from_utf8(decoded(key, value)?)
+        .or_else(|_| wrong(format!("`{key}` is not UTF-8 once decoded")))
 }
 
 fn tag(value: &str) -> Result<String, ScriptError> {
     let tag = text("tag", value)?;
     if tag.is_empty() || tag.len() > TAG_MAX_BYTES {
-        return wrong(format!("`tag` has {} bytes, 1 to {TAG_MAX_BYTES} are right", tag.len()));
+        return wrong(format!(
+            "`tag` has {} bytes, 1 to {TAG_MAX_BYTES} are right",
+            tag.len()
+        ));
     }
     Ok(tag)
 }
@@ -165,7 +196,9 @@ fn tag(value: &str) -> Result<String, ScriptError> {
 fn header(name: &str, value: &str) -> Result<(String, String), ScriptError> {
     let value = text("header", value)?;
     if !is_header_name(name) || value.bytes().any(|b| b.is_ascii_control() && b != b'\t') {
-        return wrong(format!("`header.{name}` is not a header name with a value on one line"));
+        return wrong(format!(
+            "`header.{name}` is not a header name with a value on one line"
+        ));
     }
     Ok((name.to_owned(), value))
 }
@@ -173,12 +206,24 @@ fn header(name: &str, value: &str) -> Result<(String, String), ScriptError> {
 fn cut_how(value: &str) -> Result<CutHow, ScriptError> {
     let all = [CutHow::Close, CutHow::Reset, CutHow::Error, CutHow::Half];
     let known = all.into_iter().find(|how| how.word() == value);
-    known.map_or_else(|| wrong(format!("`cut_how={value}` is not close, reset, error or half")), Ok)
+    known.map_or_else(
+        || {
+            wrong(format!(
+                "`cut_how={value}` is not close, reset, error or half"
+            ))
+        },
+        Ok,
+    )
 }
 
 fn finish(value: &str) -> Result<Finish, ScriptError> {
-    let known = [Finish::Stop, Finish::Length].into_iter().find(|finish| finish.word() == value);
-    known.map_or_else(|| wrong(format!("`finish={value}` is not stop or length")), Ok)
+    let known = [Finish::Stop, Finish::Length]
+        .into_iter()
+        .find(|finish| finish.word() == value);
+    known.map_or_else(
+        || wrong(format!("`finish={value}` is not stop or length")),
+        Ok,
+    )
 }
 
 /// Decodes `%XX`; every other byte stands for itself.
@@ -190,7 +235,10 @@ pub(in super::super) fn percent_decode(value: &str) -> Result<Vec<u8>, String> {
             out.push(b);
             continue;
         }
-        let digit = |d: Option<u8>| d.and_then(|d| char::from(d).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        let digit = |d: Option<u8>| {
+            d.and_then(|d| char::from(d).to_digit(16))
+                .and_then(|d| u8::try_from(d).ok())
+        };
         match (digit(bytes.next()), digit(bytes.next())) {
             (Some(high), Some(low)) => out.push(high * 16 + low),
             _ => return Err("`%` is not followed by two hexadecimal digits".to_owned()),

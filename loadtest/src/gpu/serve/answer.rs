@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::api::{Kind, Work};
 use super::super::engine::{Pace, Slot};
-use super::super::http::{Conn, Framing, Outlet, Stop};
+use super::super::http::Conn;
+use super::super::outlet::{Framing, Outlet, Stop};
 use super::super::script::CutHow;
 use super::super::shape::{self, Delta, Usage};
 use super::super::text::{self, Answer};
@@ -16,15 +17,23 @@ const COMMENT_MS: u64 = 100;
 const STRIDE: Duration = Duration::from_millis(5);
 
 impl Run<'_> {
-    pub(super) async fn generate(&self, conn: &mut Conn, slot: Slot, work: &Work) -> Result<(), Stop> {
+    pub(super) async fn generate(
+        &self,
+        conn: &mut Conn,
+        slot: Slot,
+        work: &Work,
+    ) -> Result<(), Stop> {
         if self.script.comments_only {
             return self.comments(conn, slot).await;
         }
         if work.kind == Kind::Embedding {
-            conn.wait(self.shared.engine.prefill(work.input_tokens)).await?;
+            conn.wait(self.shared.engine.prefill(work.input_tokens))
+                .await?;
             let usage = Usage::told(work.input_tokens, 0, &self.script);
             let body = shape::embeddings(work, self.shared.config.seed, usage);
-            return self.fixed(conn, Some(slot), self.success(), &[], &body).await;
+            return self
+                .fixed(conn, Some(slot), self.success(), &[], &body)
+                .await;
         }
         let answers = self.answers(work);
         if work.stream && !self.script.plain && self.script.short_by.is_none() {
@@ -42,9 +51,19 @@ impl Run<'_> {
     fn answers(&self, work: &Work) -> Vec<Answer> {
         let config = &self.shared.config;
         let one = |prompt: &String, choice: usize| {
-            text::answer(config.seed, prompt, choice as u64, config.output_tokens_mean, work.max_output_tokens, &self.script)
+            text::answer(
+                config.seed,
+                prompt,
+                choice as u64,
+                config.output_tokens_mean,
+                work.max_output_tokens,
+                &self.script,
+            )
         };
-        work.prompts.iter().flat_map(|p| (0..work.n).map(move |choice| one(p, choice))).collect()
+        work.prompts
+            .iter()
+            .flat_map(|p| (0..work.n).map(move |choice| one(p, choice)))
+            .collect()
     }
 
     /// Time of the round in which each choice writes its piece number `round`.
@@ -56,12 +75,23 @@ impl Run<'_> {
             return Duration::ZERO;
         }
         // The choices of a call decode side by side, so a round lasts as long as its longest piece.
-        let longest = answers.iter().filter_map(|a| a.pieces.get(round)).map(|p| p.output_tokens).max();
+        let longest = answers
+            .iter()
+            .filter_map(|a| a.pieces.get(round))
+            .map(|p| p.output_tokens)
+            .max();
         self.shared.engine.decode_step(longest.unwrap_or(0))
     }
 
-    async fn plain(&self, conn: &mut Conn, slot: Slot, work: &Work, answers: &[Answer]) -> Result<(), Stop> {
-        conn.wait(self.shared.engine.prefill(work.input_tokens)).await?;
+    async fn plain(
+        &self,
+        conn: &mut Conn,
+        slot: Slot,
+        work: &Work,
+        answers: &[Answer],
+    ) -> Result<(), Stop> {
+        conn.wait(self.shared.engine.prefill(work.input_tokens))
+            .await?;
         let mut pace = Pace::new();
         let mut waited_until = tokio::time::Instant::now();
         let mut due = waited_until;
@@ -77,7 +107,8 @@ impl Run<'_> {
         self.record_sent(0, output_tokens);
         let usage = Usage::told(work.input_tokens, output_tokens, &self.script);
         let body = shape::completion(&self.who, work, answers, &self.script, usage);
-        self.fixed(conn, Some(slot), self.success(), &[], &body).await
+        self.fixed(conn, Some(slot), self.success(), &[], &body)
+            .await
     }
 
     async fn open_stream<'c>(&self, conn: &'c mut Conn) -> Result<Outlet<'c>, Stop> {
@@ -87,35 +118,74 @@ impl Run<'_> {
             ("cache-control", "no-cache"),
             ("x-request-id", self.who.id.as_str()),
         ];
-        Outlet::open(conn, self.success(), &headers, &self.script.headers, Framing::Chunked, self.cut(None)).await
+        Outlet::open(
+            conn,
+            self.success(),
+            &headers,
+            &self.script.headers,
+            Framing::Chunked,
+            self.cut(None),
+        )
+        .await
     }
 
-    async fn stream(&self, conn: &mut Conn, slot: Slot, work: &Work, answers: &[Answer]) -> Result<(), Stop> {
+    async fn stream(
+        &self,
+        conn: &mut Conn,
+        slot: Slot,
+        work: &Work,
+        answers: &[Answer],
+    ) -> Result<(), Stop> {
         let mut out = self.open_stream(conn).await?;
         let first = self.script.first_ms.map(Duration::from_millis);
-        out.conn.wait(first.unwrap_or_else(|| self.shared.engine.prefill(work.input_tokens))).await?;
+        out.conn
+            .wait(first.unwrap_or_else(|| self.shared.engine.prefill(work.input_tokens)))
+            .await?;
         if work.kind == Kind::Chat {
             for index in 0..answers.len() {
-                out.send(&shape::chunk(&self.who, work, index, Delta::Role)).await?;
+                out.send(&shape::chunk(&self.who, work, index, Delta::Role))
+                    .await?;
             }
         }
         let mut pace = Pace::new();
         let mut chunks_left = self.script.cut_chunks;
         for round in 0..rounds(answers) {
             let due = pace.next(self.step(answers, round));
-            for (index, piece) in answers.iter().enumerate().filter_map(|(i, a)| Some((i, a.pieces.get(round)?))) {
+            for (index, piece) in answers
+                .iter()
+                .enumerate()
+                .filter_map(|(i, a)| Some((i, a.pieces.get(round)?)))
+            {
                 if chunks_left == Some(0) {
-                    return self.cut_stream(out, slot, &shape::chunk(&self.who, work, index, Delta::Text(&piece.text))).await;
+                    return self
+                        .cut_stream(
+                            out,
+                            slot,
+                            &shape::chunk(&self.who, work, index, Delta::Text(&piece.text)),
+                        )
+                        .await;
                 }
                 out.conn.wait_until(due).await?;
                 // Recorded first: whoever has the chunk finds it in the log.
                 self.record_sent(1, piece.output_tokens);
-                out.send(&shape::chunk(&self.who, work, index, Delta::Text(&piece.text))).await?;
+                out.send(&shape::chunk(
+                    &self.who,
+                    work,
+                    index,
+                    Delta::Text(&piece.text),
+                ))
+                .await?;
                 chunks_left = chunks_left.map(|left| left - 1);
             }
         }
         if chunks_left.is_some() {
-            return self.cut_stream(out, slot, &shape::chunk(&self.who, work, 0, Delta::Finish("stop"))).await;
+            return self
+                .cut_stream(
+                    out,
+                    slot,
+                    &shape::chunk(&self.who, work, 0, Delta::Finish("stop")),
+                )
+                .await;
         }
         drop(slot);
         self.record_finished();
@@ -123,15 +193,26 @@ impl Run<'_> {
     }
 
     /// Finish reasons, usage, `[DONE]`, each unless the script leaves it out, in one write.
-    async fn end_stream(&self, mut out: Outlet<'_>, work: &Work, answers: &[Answer]) -> Result<(), Stop> {
+    async fn end_stream(
+        &self,
+        mut out: Outlet<'_>,
+        work: &Work,
+        answers: &[Answer],
+    ) -> Result<(), Stop> {
         let mut last = Vec::new();
         if !self.script.no_finish {
             for (index, answer) in answers.iter().enumerate() {
-                last.extend(shape::chunk(&self.who, work, index, Delta::Finish(answer.finish.word())));
+                last.extend(shape::chunk(
+                    &self.who,
+                    work,
+                    index,
+                    Delta::Finish(answer.finish.word()),
+                ));
             }
         }
         let output_tokens = answers.iter().map(Answer::output_tokens).sum();
-        let usage = Usage::told(work.input_tokens, output_tokens, &self.script).filter(|_| work.include_usage);
+        let usage = Usage::told(work.input_tokens, output_tokens, &self.script)
+            .filter(|_| work.include_usage);
         if let Some(usage) = usage {
             last.extend(shape::usage_chunk(&self.who, work, usage));
         }
