@@ -27,7 +27,10 @@ const MAX_DOUBLINGS: u32 = 63;
 impl Retry {
     /// Waits from up to `initial` to up to `max`; a smaller `max` counts as `initial`.
     pub fn new(initial: Duration, max: Duration) -> Self {
-        Self { initial, max: max.max(initial) }
+        Self {
+            initial,
+            max: max.max(initial),
+        }
     }
 
     /// For commands of the store: 20 ms doubling to 500 ms, so that a fail-over of one or two seconds costs a handful
@@ -84,7 +87,11 @@ impl<E> RetryError<E> {
 ///
 /// # Errors
 /// The failure of the last try, which says whether it was permanent.
-pub async fn retry_until<T, E, Op, Fut>(deadline: Instant, policy: Retry, mut op: Op) -> Result<T, RetryError<E>>
+pub async fn retry_until<T, E, Op, Fut>(
+    deadline: Instant,
+    policy: Retry,
+    mut op: Op,
+) -> Result<T, RetryError<E>>
 where
     Op: FnMut() -> Fut,
     Fut: Future<Output = Result<T, RetryError<E>>>,
@@ -126,27 +133,58 @@ mod tests {
     #[test]
     fn a_wait_lies_under_its_doubling_cap_and_uses_the_whole_range() {
         let policy = Retry::new(ms(100), ms(1000));
-        for (attempt, cap) in [(0, 100), (1, 100), (2, 200), (3, 400), (4, 800), (5, 1000), (u32::MAX, 1000)] {
+        for (attempt, cap) in [
+            (0, 100),
+            (1, 100),
+            (2, 200),
+            (3, 400),
+            (4, 800),
+            (5, 1000),
+            (u32::MAX, 1000),
+        ] {
             let waits: Vec<Duration> = (0..400).map(|_| policy.delay(attempt)).collect();
-            assert!(waits.iter().all(|wait| *wait <= ms(cap)), "attempt {attempt}");
-            assert!(waits.iter().any(|wait| *wait < ms(cap / 4)), "attempt {attempt}: full jitter reaches down");
-            assert!(waits.iter().any(|wait| *wait > ms(cap * 3 / 4)), "attempt {attempt}: full jitter reaches up");
+            assert!(
+                waits.iter().all(|wait| *wait <= ms(cap)),
+                "attempt {attempt}"
+            );
+            assert!(
+                waits.iter().any(|wait| *wait < ms(cap / 4)),
+                "attempt {attempt}: full jitter reaches down"
+            );
+            assert!(
+                waits.iter().any(|wait| *wait > ms(cap * 3 / 4)),
+                "attempt {attempt}: full jitter reaches up"
+            );
         }
     }
 
     #[test]
     fn a_cap_below_the_initial_wait_counts_as_the_initial_wait() {
         assert_eq!(Retry::new(ms(50), ms(10)), Retry::new(ms(50), ms(50)));
-        assert_eq!(Retry::new(Duration::ZERO, Duration::ZERO).delay(9), Duration::ZERO);
+        assert_eq!(
+            Retry::new(Duration::ZERO, Duration::ZERO).delay(9),
+            Duration::ZERO
+        );
     }
 
     #[test]
     fn a_jobs_wait_doubles_to_its_cap_and_repeats_for_a_seed() {
-        for (attempt, cap) in [(1, 500), (2, 1000), (3, 2000), (8, 60_000), (u32::MAX, 60_000)] {
+        for (attempt, cap) in [
+            (1, 500),
+            (2, 1000),
+            (3, 2000),
+            (8, 60_000),
+            (u32::MAX, 60_000),
+        ] {
             let mut rng = StdRng::seed_from_u64(7);
-            let waits: Vec<u64> = (0..200).map(|_| job_backoff_ms(500, 60_000, attempt, &mut rng)).collect();
+            let waits: Vec<u64> = (0..200)
+                .map(|_| job_backoff_ms(500, 60_000, attempt, &mut rng))
+                .collect();
             assert!(waits.iter().all(|wait| *wait <= cap), "attempt {attempt}");
-            assert!(waits.iter().any(|wait| *wait > cap / 2), "attempt {attempt}");
+            assert!(
+                waits.iter().any(|wait| *wait > cap / 2),
+                "attempt {attempt}"
+            );
             let again = job_backoff_ms(500, 60_000, attempt, &mut StdRng::seed_from_u64(7));
             assert_eq!(waits[0], again);
         }
@@ -158,23 +196,29 @@ mod tests {
     async fn a_transient_failure_is_tried_again_until_it_succeeds() {
         let mut tries = 0;
         let deadline = Instant::now() + ms(60_000);
-        let answer: Result<u32, RetryError<&str>> = retry_until(deadline, Retry::new(ms(1), ms(2)), || {
-            tries += 1;
-            let result = if tries < 4 { Err(RetryError::Transient("loading")) } else { Ok(tries) };
-            async move { result }
-        })
-        .await;
+        let answer: Result<u32, RetryError<&str>> =
+            retry_until(deadline, Retry::new(ms(1), ms(2)), || {
+                tries += 1;
+                let result = if tries < 4 {
+                    Err(RetryError::Transient("loading"))
+                } else {
+                    Ok(tries)
+                };
+                async move { result }
+            })
+            .await;
         assert_eq!(answer, Ok(4));
     }
 
     #[tokio::test]
     async fn a_permanent_failure_is_tried_once() {
         let mut tries = 0;
-        let answer: Result<(), _> = retry_until(Instant::now() + ms(60_000), Retry::store(), || {
-            tries += 1;
-            async { Err(RetryError::Permanent("refused")) }
-        })
-        .await;
+        let answer: Result<(), _> =
+            retry_until(Instant::now() + ms(60_000), Retry::store(), || {
+                tries += 1;
+                async { Err(RetryError::Permanent("refused")) }
+            })
+            .await;
         assert_eq!((answer, tries), (Err(RetryError::Permanent("refused")), 1));
     }
 
@@ -192,11 +236,12 @@ mod tests {
         assert!(starts.len() > 1, "it was tried again: {starts:?}");
         assert!(Instant::now() < deadline + ms(10_000));
         let mut late = 0;
-        let _: Result<(), RetryError<()>> = retry_until(Instant::now(), Retry::new(ms(60_000), ms(60_000)), || {
-            late += 1;
-            async { Err(RetryError::Transient(())) }
-        })
-        .await;
+        let _: Result<(), RetryError<()>> =
+            retry_until(Instant::now(), Retry::new(ms(60_000), ms(60_000)), || {
+                late += 1;
+                async { Err(RetryError::Transient(())) }
+            })
+            .await;
         assert_eq!(late, 1, "the first try always runs");
     }
 }

@@ -20,7 +20,10 @@ pub struct Shutdown {
 impl Shutdown {
     /// A handle that only its own methods move: for tests, and for a role inside another process.
     pub fn manual() -> Self {
-        Self { drain: CancellationToken::new(), abort: CancellationToken::new() }
+        Self {
+            drain: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        }
     }
 
     /// A handle driven by SIGTERM and SIGINT: the first drains, the second aborts.
@@ -145,7 +148,11 @@ impl Tasks {
     /// [`TasksLeft`] when some still run at the limit; they go on running.
     pub async fn close_and_wait(&self, limit: Duration) -> Result<(), TasksLeft> {
         self.tracker.close();
-        tokio::time::timeout(limit, self.tracker.wait()).await.map_err(|_| TasksLeft { left: self.tracker.len() })
+        tokio::time::timeout(limit, self.tracker.wait())
+            .await
+            .map_err(|_| TasksLeft {
+                left: self.tracker.len(),
+            })
     }
 }
 
@@ -188,7 +195,10 @@ mod tests {
             async move { shutdown.drain_over(LONG).await }
         });
         shutdown.abort();
-        tokio::time::timeout(LONG / 2, waiter).await.expect("an abort ends the wait").expect("no panic");
+        tokio::time::timeout(LONG / 2, waiter)
+            .await
+            .expect("an abort ends the wait")
+            .expect("no panic");
     }
 
     #[tokio::test]
@@ -199,7 +209,10 @@ mod tests {
             let shutdown = shutdown.clone();
             tasks.spawn(async move { shutdown.draining().await });
         }
-        assert_eq!(tasks.close_and_wait(Duration::ZERO).await, Err(TasksLeft { left: 2 }));
+        assert_eq!(
+            tasks.close_and_wait(Duration::ZERO).await,
+            Err(TasksLeft { left: 2 })
+        );
         shutdown.start_drain();
         assert_eq!(tasks.close_and_wait(LONG).await, Ok(()));
         assert!(tasks.is_empty());
@@ -211,6 +224,29 @@ mod tests {
         let shutdown = Shutdown::on_signals(&tasks).expect("handlers install");
         assert_eq!(tasks.len(), 1);
         shutdown.abort();
+        assert_eq!(tasks.close_and_wait(LONG).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn the_first_signal_drains_and_the_second_leaves() {
+        let tasks = Tasks::new();
+        let shutdown = Shutdown::on_signals(&tasks).expect("handlers install");
+        let signal = |name: &str| {
+            let line = format!("kill -{name} {}", std::process::id());
+            let status = std::process::Command::new("sh")
+                .args(["-c", &line])
+                .status();
+            assert!(status.expect("sh runs").success());
+        };
+        signal("TERM");
+        tokio::time::timeout(LONG, shutdown.draining())
+            .await
+            .expect("SIGTERM drains");
+        assert!(!shutdown.is_aborted());
+        signal("INT");
+        tokio::time::timeout(LONG, shutdown.aborted())
+            .await
+            .expect("SIGINT after it leaves");
         assert_eq!(tasks.close_and_wait(LONG).await, Ok(()));
     }
 }

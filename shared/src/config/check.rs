@@ -28,8 +28,16 @@ impl Judge<'_> {
         if keys.iter().any(|key| self.bad.contains(*key)) {
             return;
         }
-        let origin = keys.iter().find_map(|key| self.origins.get(*key)).cloned().unwrap_or_default();
-        self.problems.push(ConfigError { origin, key: keys[0].into(), message: message() });
+        let origin = keys
+            .iter()
+            .find_map(|key| self.origins.get(*key))
+            .cloned()
+            .unwrap_or_default();
+        self.problems.push(ConfigError {
+            origin,
+            key: keys[0].into(),
+            message: message(),
+        });
     }
 
     fn is_set(&self, key: &str) -> bool {
@@ -41,9 +49,14 @@ impl Judge<'_> {
         self.store(config);
         self.ingress(config);
         self.drains(config, role, grace_ms);
-        for (what, count, max) in [("pools", config.pools.len(), MAX_POOLS), ("tenants", config.tenants.len(), MAX_TENANTS)] {
+        for (what, count, max) in [
+            ("pools", config.pools.len(), MAX_POOLS),
+            ("tenants", config.tenants.len(), MAX_TENANTS),
+        ] {
             if count > max {
-                self.fail(&[what], || format!("{count} {what}; at most {max} are allowed"));
+                self.fail(&[what], || {
+                    format!("{count} {what}; at most {max} are allowed")
+                });
             }
         }
         for (name, pool) in &config.pools {
@@ -58,7 +71,9 @@ impl Judge<'_> {
         let addresses = store_url_count(url);
         if addresses > 1 && store.mode == StoreMode::Single {
             self.fail(&["store.url", "store.mode"], || {
-                format!("names {addresses} addresses, but store.mode is \"single\"; give one address")
+                format!(
+                    "names {addresses} addresses, but store.mode is \"single\"; give one address"
+                )
             });
         }
         if !store.password_file.is_empty() && has_password(url) {
@@ -71,9 +86,14 @@ impl Judge<'_> {
     fn ingress(&mut self, config: &Config) {
         let ingress = &config.ingress;
         if ingress.auth == AuthMode::Open {
-            let listens = [("ingress.listen", Some(ingress.listen)), ("ingress.admin_listen", ingress.admin_listen)];
+            let listens = [
+                ("ingress.listen", Some(ingress.listen)),
+                ("ingress.admin_listen", ingress.admin_listen),
+            ];
             for (key, address) in listens {
-                let Some(address) = address.filter(|address| !address.ip().is_loopback()) else { continue };
+                let Some(address) = address.filter(|address| !address.ip().is_loopback()) else {
+                    continue;
+                };
                 self.fail(&["ingress.auth", key], || {
                     format!("\"open\" is for a loopback address only, but {key} is {address}; use auth = \"keys\" or listen on 127.0.0.1")
                 });
@@ -120,45 +140,77 @@ impl Judge<'_> {
         }
         if u64::from(pool.slots) > pool.max_queued {
             self.fail(&[&key("max_queued"), &key("slots")], || {
-                format!("{} is below slots, which is {}: running jobs count too", pool.max_queued, pool.slots)
+                format!(
+                    "{} is below slots, which is {}: running jobs count too",
+                    pool.max_queued, pool.slots
+                )
             });
         }
         if pool.backoff_ms > pool.backoff_max_ms {
             self.fail(&[&key("backoff_ms"), &key("backoff_max_ms")], || {
-                format!("{} is above backoff_max_ms, which is {}", pool.backoff_ms, pool.backoff_max_ms)
+                format!(
+                    "{} is above backoff_max_ms, which is {}",
+                    pool.backoff_ms, pool.backoff_max_ms
+                )
             });
         }
         if pool.classes.len() > MAX_CLASSES {
-            self.fail(&[&key("classes")], || format!("{} classes; at most {MAX_CLASSES} are allowed", pool.classes.len()));
+            self.fail(&[&key("classes")], || {
+                format!(
+                    "{} classes; at most {MAX_CLASSES} are allowed",
+                    pool.classes.len()
+                )
+            });
         }
         self.classes(at, pool);
     }
 
     fn classes(&mut self, at: &str, pool: &PoolConfig) {
         let slots = format!("{at}.slots");
-        let floors: u64 = pool.classes.values().map(|class| u64::from(class.floor)).sum();
+        let floors: u64 = pool
+            .classes
+            .values()
+            .map(|class| u64::from(class.floor))
+            .sum();
         if floors > u64::from(pool.slots) {
-            let keys: Vec<String> = pool.classes.keys().map(|name| format!("{at}.classes.{name}.floor")).collect();
+            let keys: Vec<String> = pool
+                .classes
+                .keys()
+                .map(|name| format!("{at}.classes.{name}.floor"))
+                .collect();
             let mut all = vec![slots.as_str()];
             all.extend(keys.iter().map(String::as_str));
-            self.fail(&all, || format!("{} is below the sum of the floors of its classes, which is {floors}", pool.slots));
+            self.fail(&all, || {
+                format!(
+                    "{} is below the sum of the floors of its classes, which is {floors}",
+                    pool.slots
+                )
+            });
         }
         for (name, class) in &pool.classes {
             let ceiling_key = format!("{at}.classes.{name}.ceiling");
             let floor_key = format!("{at}.classes.{name}.floor");
-            let Some(ceiling) = class.ceiling else { continue };
+            let Some(ceiling) = class.ceiling else {
+                continue;
+            };
             if ceiling > pool.slots {
-                self.fail(&[&ceiling_key, &slots], || format!("{ceiling} is above slots, which is {}", pool.slots));
+                self.fail(&[&ceiling_key, &slots], || {
+                    format!("{ceiling} is above slots, which is {}", pool.slots)
+                });
             }
             if ceiling < class.floor {
-                self.fail(&[&ceiling_key, &floor_key], || format!("{ceiling} is below floor, which is {}", class.floor));
+                self.fail(&[&ceiling_key, &floor_key], || {
+                    format!("{ceiling} is below floor, which is {}", class.floor)
+                });
             }
         }
     }
 
     /// What must fit into the smallest lease.
     fn leases(&mut self, config: &Config) {
-        let Some((name, pool)) = config.pools.iter().min_by_key(|(_, pool)| pool.lease_ms) else { return };
+        let Some((name, pool)) = config.pools.iter().min_by_key(|(_, pool)| pool.lease_ms) else {
+            return;
+        };
         let lease = format!("pools.{name}.lease_ms");
         let lease_ms = pool.lease_ms;
         let pass_ms = config.reaper.pass_ms;

@@ -28,7 +28,14 @@ pub const LOG: &str = "TIDEGATE_LOG";
 pub const CONFIG: &str = "TIDEGATE_CONFIG";
 
 /// Every variable without a section.
-pub const BARE: [&str; 6] = [URL, API_KEY, API_KEY_FILE, TERMINATION_GRACE_MS, LOG, CONFIG];
+pub const BARE: [&str; 6] = [
+    URL,
+    API_KEY,
+    API_KEY_FILE,
+    TERMINATION_GRACE_MS,
+    LOG,
+    CONFIG,
+];
 
 /// Largest secret file, in bytes: a long bundle of PEM certificates fits.
 pub(crate) const MAX_SECRET_BYTES: u64 = 64 * 1024;
@@ -48,11 +55,17 @@ pub(crate) struct EnvLayer {
 
 /// Reads the variables under the prefix; others are nobody's business.
 pub(crate) fn read(variables: impl Iterator<Item = (String, String)>) -> EnvLayer {
-    let ours: BTreeMap<String, String> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    let ours: BTreeMap<String, String> = variables
+        .filter(|(name, _)| name.starts_with(PREFIX))
+        .collect();
     let mut layer = EnvLayer::default();
     for (name, value) in &ours {
         let rest = &name[PREFIX.len()..];
-        if rest.contains("__") { layer.setting(name, rest, value) } else { layer.bare(name, value) }
+        if rest.contains("__") {
+            layer.setting(name, rest, value)
+        } else {
+            layer.bare(name, value)
+        }
     }
     layer.twice();
     layer
@@ -60,17 +73,33 @@ pub(crate) fn read(variables: impl Iterator<Item = (String, String)>) -> EnvLaye
 
 impl EnvLayer {
     fn problem(&mut self, name: &str, key: String, message: String) {
-        self.problems.push(ConfigError { origin: Origin::Env { name: name.into() }, key, message });
+        self.problems.push(ConfigError {
+            origin: Origin::Env { name: name.into() },
+            key,
+            message,
+        });
     }
 
     fn bare(&mut self, name: &str, value: &str) {
         match name {
             CONFIG if !value.is_empty() => self.config = Some(value.into()),
-            LOG if !value.is_empty() => self.log_filter = Some(value.into()),
+            LOG if !value.is_empty() => match tracing_subscriber::EnvFilter::try_new(value) {
+                Ok(_) => self.log_filter = Some(value.into()),
+                Err(error) => {
+                    let message = format!(
+                        "is no log filter ({error}); write e.g. info, or tidegate_worker=debug,info"
+                    );
+                    self.problem(name, String::new(), message);
+                }
+            },
             TERMINATION_GRACE_MS => match value.parse::<u64>() {
-                Ok(grace_ms) if (1..=MAX_GRACE_MS).contains(&grace_ms) => self.grace_ms = Some(grace_ms),
+                Ok(grace_ms) if (1..=MAX_GRACE_MS).contains(&grace_ms) => {
+                    self.grace_ms = Some(grace_ms)
+                }
                 _ => {
-                    let message = format!("must be an integer number of milliseconds from 1 to {MAX_GRACE_MS}, e.g. 30000");
+                    let message = format!(
+                        "must be an integer number of milliseconds from 1 to {MAX_GRACE_MS}, e.g. 30000"
+                    );
                     self.problem(name, String::new(), message);
                 }
             },
@@ -84,7 +113,12 @@ impl EnvLayer {
         let path = path_of(rest);
         let refusal = match resolve(&path) {
             Place::Setting(setting) => {
-                self.given.push(Given { path, setting, raw: Raw::Word(value.into()), origin });
+                self.given.push(Given {
+                    path,
+                    setting,
+                    raw: Raw::Word(value.into()),
+                    origin,
+                });
                 return;
             }
             Place::Section => "names a section; a variable sets one key of it".into(),
@@ -92,21 +126,32 @@ impl EnvLayer {
         };
         // `KEY_FILE` reads KEY from a file, unless KEY_FILE is a setting of its own.
         let mut target = path.clone();
-        let from_file = target.last_mut().is_some_and(|last| match last.strip_suffix("_file") {
-            Some(key) => {
-                *last = key.into();
-                true
-            }
-            None => false,
-        });
-        match resolve(&target) {
-            Place::Setting(setting) if from_file => match read_bounded(Path::new(value), MAX_SECRET_BYTES) {
-                Ok(text) => {
-                    let word = without_line_end(&text).to_owned();
-                    self.given.push(Given { path: target, setting, raw: Raw::Word(word), origin });
+        let from_file = target
+            .last_mut()
+            .is_some_and(|last| match last.strip_suffix("_file") {
+                Some(key) => {
+                    *last = key.into();
+                    true
                 }
-                Err(why) => self.problem(name, join(&target), format!("the file {value} {why}")),
-            },
+                None => false,
+            });
+        match resolve(&target) {
+            Place::Setting(setting) if from_file => {
+                match read_bounded(Path::new(value), MAX_SECRET_BYTES) {
+                    Ok(text) => {
+                        let word = without_line_end(&text).to_owned();
+                        self.given.push(Given {
+                            path: target,
+                            setting,
+                            raw: Raw::Word(word),
+                            origin,
+                        });
+                    }
+                    Err(why) => {
+                        self.problem(name, join(&target), format!("the file {value} {why}"))
+                    }
+                }
+            }
             _ => self.problem(name, join(&path), refusal),
         }
     }
@@ -119,7 +164,11 @@ impl EnvLayer {
             let key = join(&given.path);
             if let Some(other) = seen.insert(key.clone(), given.origin.clone()) {
                 let message = format!("is set by {other} too; keep one of the two");
-                problems.push(ConfigError { origin: given.origin.clone(), key, message });
+                problems.push(ConfigError {
+                    origin: given.origin.clone(),
+                    key,
+                    message,
+                });
             }
         }
         self.problems.append(&mut problems);
@@ -137,18 +186,31 @@ fn path_of(rest: &str) -> Vec<String> {
 }
 
 fn unknown(name: &str) -> String {
-    let fixed = SECTIONS.iter().filter(|section| !section.path.contains(&"*"));
+    let fixed = SECTIONS
+        .iter()
+        .filter(|section| !section.path.contains(&"*"));
     let settings = fixed.flat_map(|section| {
         section.settings.iter().map(|setting| {
-            format!("{PREFIX}{}__{}", section.path[0].to_ascii_uppercase(), setting.key.to_ascii_uppercase())
+            format!(
+                "{PREFIX}{}__{}",
+                section.path[0].to_ascii_uppercase(),
+                setting.key.to_ascii_uppercase()
+            )
         })
     });
-    let known: Vec<String> = BARE.iter().map(|name| (*name).to_owned()).chain(settings).collect();
+    let known: Vec<String> = BARE
+        .iter()
+        .map(|name| (*name).to_owned())
+        .chain(settings)
+        .collect();
     // All share the prefix: only the rest may count, or everything would be near to everything.
     let rests = known.iter().map(|name| &name[PREFIX.len()..]);
     match nearest(&name[PREFIX.len()..], rests) {
         Some(meant) => format!("unknown variable; did you mean {PREFIX}{meant}?"),
-        None => format!("unknown variable; settings are {PREFIX}SECTION__KEY, the others {}", BARE.join(", ")),
+        None => format!(
+            "unknown variable; settings are {PREFIX}SECTION__KEY, the others {}",
+            BARE.join(", ")
+        ),
     }
 }
 
@@ -165,8 +227,14 @@ pub(crate) fn without_line_end(text: &str) -> &str {
 pub fn api_key(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>, ConfigError> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let fail = |message: String| {
-        let origin = Origin::Env { name: API_KEY_FILE.into() };
-        Err(ConfigError { origin, key: String::new(), message })
+        let origin = Origin::Env {
+            name: API_KEY_FILE.into(),
+        };
+        Err(ConfigError {
+            origin,
+            key: String::new(),
+            message,
+        })
     };
     match (set(API_KEY), set(API_KEY_FILE)) {
         (None, None) => Ok(None),

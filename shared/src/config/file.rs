@@ -28,8 +28,15 @@ pub(crate) fn read(path: &Path) -> FileLayer {
         Ok(text) => parse(path, &text),
         Err(why) => {
             let message = format!("the configuration file {} {why}", path.display());
-            let problem = ConfigError { origin: Origin::Default, key: String::new(), message };
-            FileLayer { problems: vec![problem], ..FileLayer::default() }
+            let problem = ConfigError {
+                origin: Origin::Default,
+                key: String::new(),
+                message,
+            };
+            FileLayer {
+                problems: vec![problem],
+                ..FileLayer::default()
+            }
         }
     }
 }
@@ -48,23 +55,41 @@ pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> Result<String, String
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        format!("is not UTF-8 (line {})", 1 + valid.iter().filter(|byte| **byte == b'\n').count())
+        format!(
+            "is not UTF-8 (line {})",
+            1 + valid.iter().filter(|byte| **byte == b'\n').count()
+        )
     })
 }
 
 /// Parses a file's text; `path` is only named.
 pub(crate) fn parse(path: &Path, text: &str) -> FileLayer {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut walk = Walk { path, text, layer: FileLayer::default() };
+    let mut walk = Walk {
+        path,
+        text,
+        layer: FileLayer::default(),
+    };
     for error in errors {
         let origin = walk.origin(error.span().map_or(0, |span| span.start));
         let message = format!("is not TOML: {}", error.message());
-        walk.layer.problems.push(ConfigError { origin, key: String::new(), message });
+        walk.layer.problems.push(ConfigError {
+            origin,
+            key: String::new(),
+            message,
+        });
     }
     // What the parser made up to go on behind an error must not be judged: only what stands on other lines is.
-    let broken: Vec<Origin> = walk.layer.problems.iter().map(|problem| problem.origin.clone()).collect();
+    let broken: Vec<Origin> = walk
+        .layer
+        .problems
+        .iter()
+        .map(|problem| problem.origin.clone())
+        .collect();
     walk.table(&mut Vec::new(), table.get_ref());
-    walk.layer.given.retain(|given| !broken.contains(&given.origin));
+    walk.layer
+        .given
+        .retain(|given| !broken.contains(&given.origin));
     let form = broken.len();
     let mut index = 0;
     walk.layer.problems.retain(|problem| {
@@ -84,7 +109,10 @@ impl Walk<'_> {
     fn origin(&self, offset: usize) -> Origin {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Origin::File { path: self.path.to_owned(), line }
+        Origin::File {
+            path: self.path.to_owned(),
+            line,
+        }
     }
 
     fn table(&mut self, prefix: &mut Vec<String>, table: &DeTable<'_>) {
@@ -108,13 +136,22 @@ impl Walk<'_> {
                 self.problem(origin, path, message);
             }
             (Place::Setting(setting), value) => {
-                self.layer.given.push(Given { path: path.clone(), setting, raw: raw(value), origin });
+                self.layer.given.push(Given {
+                    path: path.clone(),
+                    setting,
+                    raw: raw(value),
+                    origin,
+                });
             }
         }
     }
 
     fn problem(&mut self, origin: Origin, path: &[String], message: String) {
-        self.layer.problems.push(ConfigError { origin, key: join(path), message });
+        self.layer.problems.push(ConfigError {
+            origin,
+            key: join(path),
+            message,
+        });
     }
 }
 

@@ -48,7 +48,11 @@ impl Merged {
                 }
                 Err(message) => {
                     self.bad.insert(key.clone());
-                    self.problems.push(ConfigError { origin: given.origin, key, message });
+                    self.problems.push(ConfigError {
+                        origin: given.origin,
+                        key,
+                        message,
+                    });
                 }
             }
         }
@@ -61,13 +65,22 @@ impl Merged {
             let path: Vec<String> = key.split('.').map(str::to_owned).collect();
             let message = match resolve(&path) {
                 Place::Setting(setting) => {
-                    layer.push(Given { path, setting, raw: Raw::Word(value.clone()), origin: Origin::Flag });
+                    layer.push(Given {
+                        path,
+                        setting,
+                        raw: Raw::Word(value.clone()),
+                        origin: Origin::Flag,
+                    });
                     continue;
                 }
                 Place::Section => "names a section; a flag sets one key of it".into(),
                 Place::Unknown(message) => message,
             };
-            self.problems.push(ConfigError { origin: Origin::Flag, key: key.clone(), message });
+            self.problems.push(ConfigError {
+                origin: Origin::Flag,
+                key: key.clone(),
+                message,
+            });
         }
         self.add(layer);
     }
@@ -76,7 +89,9 @@ impl Merged {
     pub(crate) fn section(&mut self, path: &[String]) {
         let mut at = &mut self.tree;
         for name in path {
-            let below = at.entry(name.clone()).or_insert_with(|| Value::Object(Map::new()));
+            let below = at
+                .entry(name.clone())
+                .or_insert_with(|| Value::Object(Map::new()));
             match below {
                 Value::Object(map) => at = map,
                 _ => return,
@@ -85,7 +100,9 @@ impl Merged {
     }
 
     fn put(&mut self, path: &[String], value: Value) {
-        let Some((last, parent)) = path.split_last() else { return };
+        let Some((last, parent)) = path.split_last() else {
+            return;
+        };
         self.section(parent);
         let mut at = &mut self.tree;
         for name in parent {
@@ -113,7 +130,11 @@ impl Merged {
         for (key, origin) in &self.origins {
             let Some(value) = self.get(key) else { continue };
             if let Some(message) = unsupported::refusal(key, value) {
-                problems.push(ConfigError { origin: origin.clone(), key: key.clone(), message });
+                problems.push(ConfigError {
+                    origin: origin.clone(),
+                    key: key.clone(),
+                    message,
+                });
             }
         }
         self.problems.append(&mut problems);

@@ -71,7 +71,10 @@ impl Config {
         if let Some(path) = path.or(env.config.as_deref()) {
             let layer = file::read(path);
             merged.problems.extend(layer.problems);
-            layer.sections.iter().for_each(|section| merged.section(section));
+            layer
+                .sections
+                .iter()
+                .for_each(|section| merged.section(section));
             merged.add(layer.given);
         }
         merged.problems.extend(env.problems);
@@ -81,7 +84,11 @@ impl Config {
 
         let mut config = assemble(&mut merged);
         read_password(&mut config, &mut merged);
-        let mut judge = Judge { origins: &merged.origins, bad: &merged.bad, problems: Vec::new() };
+        let mut judge = Judge {
+            origins: &merged.origins,
+            bad: &merged.bad,
+            problems: Vec::new(),
+        };
         judge.config(&config, role, env.grace_ms);
         let mut problems = merged.problems;
         problems.extend(judge.problems);
@@ -92,7 +99,13 @@ impl Config {
         for (key, _) in show::keys(&config) {
             origins.entry(key).or_default();
         }
-        Ok(Loaded { config, origins, warnings, grace_ms: env.grace_ms, log_filter: env.log_filter })
+        Ok(Loaded {
+            config,
+            origins,
+            warnings,
+            grace_ms: env.grace_ms,
+            log_filter: env.log_filter,
+        })
     }
 }
 
@@ -102,7 +115,11 @@ fn assemble(merged: &mut Merged) -> Config {
         Ok(config) => config,
         Err(error) => {
             let message = format!("cannot be read: {error}");
-            merged.problems.push(ConfigError { origin: Origin::Default, key: String::new(), message });
+            merged.problems.push(ConfigError {
+                origin: Origin::Default,
+                key: String::new(),
+                message,
+            });
             Config::default()
         }
     }
@@ -116,7 +133,9 @@ fn read_password(config: &mut Config, merged: &mut Merged) {
         return;
     }
     let problem = match read_bounded(Path::new(&path), env::MAX_SECRET_BYTES) {
-        Ok(text) if without_line_end(&text).is_empty() => format!("the file {path} is empty; put the password into it"),
+        Ok(text) if without_line_end(&text).is_empty() => {
+            format!("the file {path} is empty; put the password into it")
+        }
         Ok(text) => {
             config.store.password = Secret::new(without_line_end(&text));
             return;
@@ -124,23 +143,47 @@ fn read_password(config: &mut Config, merged: &mut Merged) {
         Err(why) => format!("the file {path} {why}"),
     };
     let origin = merged.origins.get(KEY).cloned().unwrap_or_default();
-    merged.problems.push(ConfigError { origin, key: KEY.into(), message: problem });
+    merged.problems.push(ConfigError {
+        origin,
+        key: KEY.into(),
+        message: problem,
+    });
 }
 
 fn warnings(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<ConfigError> {
     let mut found = Vec::new();
     let mut warn = |key: &str, message: String| {
-        found.push(ConfigError { origin: origins.get(key).cloned().unwrap_or_default(), key: key.into(), message });
+        found.push(ConfigError {
+            origin: origins.get(key).cloned().unwrap_or_default(),
+            key: key.into(),
+            message,
+        });
     };
     if config.ingress.auth == AuthMode::Open {
-        warn("ingress.auth", "\"open\": whoever reaches the listener may do everything".into());
+        warn(
+            "ingress.auth",
+            "\"open\": whoever reaches the listener may do everything".into(),
+        );
     }
-    if matches!(origins.get("store.url"), Some(Origin::File { .. })) && has_password(config.store.url.expose()) {
-        warn("store.url", "has a password in it; store.password_file keeps it out of this file".into());
+    if matches!(origins.get("store.url"), Some(Origin::File { .. }))
+        && has_password(config.store.url.expose())
+    {
+        warn(
+            "store.url",
+            "has a password in it; store.password_file keeps it out of this file".into(),
+        );
     }
     if !config.pools.is_empty() {
-        for name in config.worker.pools.iter().filter(|name| !config.pools.contains_key(*name)) {
-            warn("worker.pools", format!("pool \"{name}\" has no section here; it must be in the store"));
+        for name in config
+            .worker
+            .pools
+            .iter()
+            .filter(|name| !config.pools.contains_key(*name))
+        {
+            warn(
+                "worker.pools",
+                format!("pool \"{name}\" has no section here; it must be in the store"),
+            );
         }
     }
     found
@@ -161,24 +204,50 @@ impl PoolsFile {
     /// Every problem of the pools.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
         let layer = file::read(path);
-        let mut merged = Merged { problems: layer.problems, ..Merged::default() };
+        let mut merged = Merged {
+            problems: layer.problems,
+            ..Merged::default()
+        };
         let pools = |path: &[String]| path.first().is_some_and(|top| top == "pools");
-        layer.sections.iter().filter(|path| pools(path)).for_each(|section| merged.section(section));
-        merged.add(layer.given.into_iter().filter(|given| pools(&given.path)).collect());
+        layer
+            .sections
+            .iter()
+            .filter(|path| pools(path))
+            .for_each(|section| merged.section(section));
+        merged.add(
+            layer
+                .given
+                .into_iter()
+                .filter(|given| pools(&given.path))
+                .collect(),
+        );
         merged.refuse_unsupported();
         let config = assemble(&mut merged);
-        let mut judge = Judge { origins: &merged.origins, bad: &merged.bad, problems: Vec::new() };
+        let mut judge = Judge {
+            origins: &merged.origins,
+            bad: &merged.bad,
+            problems: Vec::new(),
+        };
         for (name, pool) in &config.pools {
             judge.pool(&format!("pools.{name}"), pool);
         }
         let mut problems = merged.problems;
         problems.extend(judge.problems);
         if config.pools.is_empty() && problems.is_empty() {
-            let message = format!("{} has no pool; it must have a section [pools.NAME]", path.display());
-            problems.push(ConfigError { origin: Origin::Default, key: String::new(), message });
+            let message = format!(
+                "{} has no pool; it must have a section [pools.NAME]",
+                path.display()
+            );
+            problems.push(ConfigError {
+                origin: Origin::Default,
+                key: String::new(),
+                message,
+            });
         }
         ConfigErrors::check(problems)?;
-        Ok(Self { pools: config.pools })
+        Ok(Self {
+            pools: config.pools,
+        })
     }
 }
 
@@ -193,7 +262,11 @@ impl PoolConfig {
         let at = vec!["pools".to_owned(), name.to_owned()];
         if let Err(right) = names::pool_name(name) {
             let message = format!("is no name of a pool; it must be {right}");
-            return Err(ConfigErrors(vec![ConfigError { origin: Origin::Request, key: "pools".into(), message }]));
+            return Err(ConfigErrors(vec![ConfigError {
+                origin: Origin::Request,
+                key: "pools".into(),
+                message,
+            }]));
         }
         merged.section(&at);
         let mut given = Vec::new();
@@ -201,7 +274,11 @@ impl PoolConfig {
         merged.add(given);
         merged.refuse_unsupported();
         let pool = assemble(&mut merged).pools.remove(name).unwrap_or_default();
-        let mut judge = Judge { origins: &merged.origins, bad: &merged.bad, problems: Vec::new() };
+        let mut judge = Judge {
+            origins: &merged.origins,
+            bad: &merged.bad,
+            problems: Vec::new(),
+        };
         judge.pool(&format!("pools.{name}"), &pool);
         let mut problems = merged.problems;
         problems.extend(judge.problems);
@@ -211,7 +288,12 @@ impl PoolConfig {
 }
 
 /// Walks an object of the API as the file's walk does. The schema is four levels deep, so this is too.
-fn request(merged: &mut Merged, at: &[String], object: &Map<String, Value>, given: &mut Vec<Given>) {
+fn request(
+    merged: &mut Merged,
+    at: &[String],
+    object: &Map<String, Value>,
+    given: &mut Vec<Given>,
+) {
     for (name, value) in object {
         let mut path = at.to_vec();
         path.push(name.clone());
@@ -223,11 +305,20 @@ fn request(merged: &mut Merged, at: &[String], object: &Map<String, Value>, give
             }
             (Place::Section, _) => "must be an object".into(),
             (Place::Setting(setting), value) => {
-                given.push(Given { path, setting, raw: Raw::from(value), origin: Origin::Request });
+                given.push(Given {
+                    path,
+                    setting,
+                    raw: Raw::from(value),
+                    origin: Origin::Request,
+                });
                 continue;
             }
             (Place::Unknown(message), _) => message,
         };
-        merged.problems.push(ConfigError { origin: Origin::Request, key: path.join("."), message });
+        merged.problems.push(ConfigError {
+            origin: Origin::Request,
+            key: path.join("."),
+            message,
+        });
     }
 }

@@ -29,7 +29,9 @@ pub use error::{ConfigError, ConfigErrors, Origin};
 pub use load::{Loaded, PoolsFile, Role};
 pub use pool::{ClassConfig, DEFAULT_CLASS, Estimate, PoolConfig, WhenLimited};
 pub use secret::{REDACTED, Secret, StoreUrl, scrub_urls};
-pub use sections::{AuthMode, Durability, IngressConfig, ReaperConfig, StoreConfig, StoreMode, WorkerConfig};
+pub use sections::{
+    AuthMode, Durability, IngressConfig, ReaperConfig, StoreConfig, StoreMode, WorkerConfig,
+};
 pub use tenant::TenantConfig;
 
 /// The whole configuration; each role reads its part.

@@ -13,7 +13,9 @@ fn name_like(text: &str, max_bytes: usize, also: &[u8]) -> bool {
     !bytes.is_empty()
         && bytes.len() <= max_bytes
         && (bytes[0].is_ascii_lowercase() || bytes[0].is_ascii_digit())
-        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || also.contains(byte))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || also.contains(byte))
 }
 
 /// Name of a pool: it is part of job ids and of the store's key tags.
@@ -21,7 +23,11 @@ fn name_like(text: &str, max_bytes: usize, also: &[u8]) -> bool {
 /// # Errors
 /// What would be right.
 pub fn pool_name(name: &str) -> Result<(), &'static str> {
-    if name_like(name, 32, b"-") { Ok(()) } else { Err("1 to 32 of a-z, 0-9 and '-', not starting with '-'") }
+    if name_like(name, 32, b"-") {
+        Ok(())
+    } else {
+        Err("1 to 32 of a-z, 0-9 and '-', not starting with '-'")
+    }
 }
 
 /// Name of a tenant.
@@ -56,49 +62,78 @@ pub(crate) fn pool_or_all(name: &str) -> Result<(), &'static str> {
 /// Name of a model as requests carry it.
 pub(crate) fn model_name(name: &str) -> Result<(), &'static str> {
     let fine = !name.is_empty() && name.len() <= 256 && !name.chars().any(char::is_control);
-    if fine { Ok(()) } else { Err("the name of a model, 1 to 256 bytes without control characters, or \"*\"") }
+    if fine {
+        Ok(())
+    } else {
+        Err("the name of a model, 1 to 256 bytes without control characters, or \"*\"")
+    }
 }
 
 /// Free text.
 pub(crate) fn text(text: &str) -> Result<(), &'static str> {
     let fine = text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control);
-    if fine { Ok(()) } else { Err("at most 4096 bytes without control characters") }
+    if fine {
+        Ok(())
+    } else {
+        Err("at most 4096 bytes without control characters")
+    }
 }
 
 /// A label for people.
 pub(crate) fn label(text: &str) -> Result<(), &'static str> {
     let fine = text.len() <= 128 && !text.chars().any(char::is_control);
-    if fine { Ok(()) } else { Err("at most 128 bytes without control characters") }
+    if fine {
+        Ok(())
+    } else {
+        Err("at most 128 bytes without control characters")
+    }
 }
 
 /// Address and port of a listener.
 pub(crate) fn listen(address: &str) -> Result<(), &'static str> {
-    address.parse::<SocketAddr>().map(drop).map_err(|_| "an IP address and port, e.g. \"127.0.0.1:8080\" or \"[::1]:8080\"")
+    address
+        .parse::<SocketAddr>()
+        .map(drop)
+        .map_err(|_| "an IP address and port, e.g. \"127.0.0.1:8080\" or \"[::1]:8080\"")
 }
 
 /// Address and port of a listener, or nothing.
 pub(crate) fn listen_or_none(address: &str) -> Result<(), &'static str> {
-    if address.is_empty() { Ok(()) } else { listen(address) }
+    if address.is_empty() {
+        Ok(())
+    } else {
+        listen(address)
+    }
 }
 
 /// Base address of a model server.
 pub(crate) fn backend(url: &str) -> Result<(), &'static str> {
     const RIGHT: &str = "an http:// or https:// address without user, query or fragment, e.g. \"http://127.0.0.1:8000\"";
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).ok_or(RIGHT)?;
+    let rest = url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"))
+        .ok_or(RIGHT)?;
     let authority = rest.split('/').next().unwrap_or_default();
     let host_and_port = match authority.strip_prefix('[') {
-        Some(v6) => v6.split_once(']').map(|(host, port)| (host, port.strip_prefix(':').unwrap_or(port))),
+        Some(v6) => v6
+            .split_once(']')
+            .map(|(host, port)| (host, port.strip_prefix(':').unwrap_or(port))),
         None => Some(authority.split_once(':').unwrap_or((authority, ""))),
     };
     let (host, port) = host_and_port.ok_or(RIGHT)?;
     let port_fine = port.is_empty() || port.parse::<u16>().is_ok_and(|port| port > 0);
     let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '@' | '?' | '#');
-    if host.is_empty() || !port_fine || url.len() > 2048 || url.contains(odd) { Err(RIGHT) } else { Ok(()) }
+    if host.is_empty() || !port_fine || url.len() > 2048 || url.contains(odd) {
+        Err(RIGHT)
+    } else {
+        Ok(())
+    }
 }
 
 /// Address of the store, or several of them, comma-separated. `rediss://` is judged elsewhere.
 pub(crate) fn store_url(urls: &str) -> Result<(), &'static str> {
-    const RIGHT: &str = "a redis://, rediss://, unix:// or redis+unix:// address, e.g. \"redis://127.0.0.1:6379\"";
+    const RIGHT: &str =
+        "a redis://, rediss://, unix:// or redis+unix:// address, e.g. \"redis://127.0.0.1:6379\"";
     if urls.len() > MAX_TEXT_BYTES || urls.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(RIGHT);
     }
@@ -115,13 +150,23 @@ pub(crate) fn store_url_count(urls: &str) -> usize {
 
 /// Where files live.
 pub(crate) fn storage(url: &str) -> Result<(), &'static str> {
-    let named = |prefix: &str| url.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
-    if (named("file:") || named("s3://")) && text(url).is_ok() { Ok(()) } else { Err("\"file:PATH\" or \"s3://BUCKET/PREFIX\"") }
+    let named = |prefix: &str| {
+        url.strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty())
+    };
+    if (named("file:") || named("s3://")) && text(url).is_ok() {
+        Ok(())
+    } else {
+        Err("\"file:PATH\" or \"s3://BUCKET/PREFIX\"")
+    }
 }
 
 /// The candidate nearest to `given`, if it is near enough to be what was meant: at most a third of its letters changed,
 /// and at least two allowed (one swap).
-pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    given: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let limit = (given.len() / 3).max(2);
     candidates
         .into_iter()
@@ -157,7 +202,17 @@ mod tests {
             assert_eq!(pool_name(good), Ok(()), "{good}");
         }
         let long = "a".repeat(33);
-        for bad in ["", "-a", "A", "a_b", "a.b", "{a}", "a:b", "ä", long.as_str()] {
+        for bad in [
+            "",
+            "-a",
+            "A",
+            "a_b",
+            "a.b",
+            "{a}",
+            "a:b",
+            "ä",
+            long.as_str(),
+        ] {
             assert!(pool_name(bad).is_err(), "{bad}");
         }
         assert_eq!(class_name("batch_low"), Ok(()));
@@ -170,19 +225,41 @@ mod tests {
 
     #[test]
     fn a_model_server_has_a_scheme_a_host_and_a_real_port() {
-        for good in ["http://127.0.0.1:8000", "https://gpu.local/v1", "http://[::1]:80", "http://h"] {
+        for good in [
+            "http://127.0.0.1:8000",
+            "https://gpu.local/v1",
+            "http://[::1]:80",
+            "http://h",
+        ] {
             assert_eq!(backend(good), Ok(()), "{good}");
         }
-        for bad in
-            ["", "127.0.0.1:8000", "ftp://h", "http://", "http://:80", "http://h:0", "http://h:99999", "http://h:x", "http://u@h", "http://h?x", "http://[::1"]
-        {
+        for bad in [
+            "",
+            "127.0.0.1:8000",
+            "ftp://h",
+            "http://",
+            "http://:80",
+            "http://h:0",
+            "http://h:99999",
+            "http://h:x",
+            "http://u@h",
+            "http://h?x",
+            "http://[::1",
+        ] {
             assert!(backend(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_store_address_has_a_known_scheme() {
-        for good in ["redis://h", "rediss://h", "unix:///s", "redis+unix:///s", "redis://a,redis://b", "redis://:p,w@h"] {
+        for good in [
+            "redis://h",
+            "rediss://h",
+            "unix:///s",
+            "redis+unix:///s",
+            "redis://a,redis://b",
+            "redis://:p,w@h",
+        ] {
             assert_eq!(store_url(good), Ok(()), "{good}");
         }
         for bad in ["", "h:6379", "http://h", "redis://", "redis:// h"] {
@@ -195,7 +272,12 @@ mod tests {
     #[test]
     fn the_nearest_name_is_offered_only_when_it_is_near() {
         let known = ["lease_ms", "renew_ms", "slots", "backends"];
-        for (given, meant) in [("lese_ms", Some("lease_ms")), ("slot", Some("slots")), ("colour", None), ("lease_msec", Some("lease_ms"))] {
+        for (given, meant) in [
+            ("lese_ms", Some("lease_ms")),
+            ("slot", Some("slots")),
+            ("colour", None),
+            ("lease_msec", Some("lease_ms")),
+        ] {
             assert_eq!(nearest(given, known), meant, "{given}");
         }
         assert_eq!(edit_distance("kitten", "sitting"), 3);

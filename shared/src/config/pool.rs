@@ -143,19 +143,29 @@ impl PoolConfig {
         if self.classes.is_empty() {
             return vec![DEFAULT_CLASS];
         }
-        let mut names: Vec<(u32, &str)> = self.classes.iter().map(|(name, class)| (class.rank, name.as_str())).collect();
+        let mut names: Vec<(u32, &str)> = self
+            .classes
+            .iter()
+            .map(|(name, class)| (class.rank, name.as_str()))
+            .collect();
         names.sort_unstable();
         names.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Whether a job may ask for this class.
     pub fn has_class(&self, name: &str) -> bool {
-        if self.classes.is_empty() { name == DEFAULT_CLASS } else { self.classes.contains_key(name) }
+        if self.classes.is_empty() {
+            name == DEFAULT_CLASS
+        } else {
+            self.classes.contains_key(name)
+        }
     }
 
     /// Whether the pool serves this model.
     pub fn serves(&self, model: &str) -> bool {
-        self.models.iter().any(|served| served == "*" || served == model)
+        self.models
+            .iter()
+            .any(|served| served == "*" || served == model)
     }
 }
 

@@ -29,12 +29,24 @@ pub(crate) enum Unit {
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// An integer in `min..=max`.
-    Int { min: u64, max: u64, unit: Unit },
+    Int {
+        min: u64,
+        max: u64,
+        unit: Unit,
+    },
     /// A number above (`open`) or from `min` to (below, when `open`) `max`.
-    Number { min: f64, max: f64, open: bool },
+    Number {
+        min: f64,
+        max: f64,
+        open: bool,
+    },
     Flag,
     Text(Rule),
-    List { min: usize, max: usize, item: Rule },
+    List {
+        min: usize,
+        max: usize,
+        item: Rule,
+    },
     Choice(&'static [&'static str]),
 }
 
@@ -51,42 +63,96 @@ pub(crate) struct Section {
 }
 
 const fn ms(key: &'static str, min: u64, max: u64) -> Setting {
-    Setting { key, kind: Kind::Int { min, max, unit: Unit::Ms } }
+    Setting {
+        key,
+        kind: Kind::Int {
+            min,
+            max,
+            unit: Unit::Ms,
+        },
+    }
 }
 
 const fn bytes(key: &'static str, min: u64, max: u64) -> Setting {
-    Setting { key, kind: Kind::Int { min, max, unit: Unit::Bytes } }
+    Setting {
+        key,
+        kind: Kind::Int {
+            min,
+            max,
+            unit: Unit::Bytes,
+        },
+    }
 }
 
 const fn count(key: &'static str, min: u64, max: u64) -> Setting {
-    Setting { key, kind: Kind::Int { min, max, unit: Unit::Count } }
+    Setting {
+        key,
+        kind: Kind::Int {
+            min,
+            max,
+            unit: Unit::Count,
+        },
+    }
 }
 
 const fn text(key: &'static str, rule: Rule) -> Setting {
-    Setting { key, kind: Kind::Text(rule) }
+    Setting {
+        key,
+        kind: Kind::Text(rule),
+    }
 }
 
 const fn list(key: &'static str, min: usize, max: usize, item: Rule) -> Setting {
-    Setting { key, kind: Kind::List { min, max, item } }
+    Setting {
+        key,
+        kind: Kind::List { min, max, item },
+    }
 }
 
 const fn choice(key: &'static str, values: &'static [&'static str]) -> Setting {
-    Setting { key, kind: Kind::Choice(values) }
+    Setting {
+        key,
+        kind: Kind::Choice(values),
+    }
 }
 
 const fn flag(key: &'static str) -> Setting {
-    Setting { key, kind: Kind::Flag }
+    Setting {
+        key,
+        kind: Kind::Flag,
+    }
 }
 
 /// Every section, in the order of the documented file.
 pub(crate) static SECTIONS: [Section; 7] = [
-    Section { path: &["store"], settings: STORE },
-    Section { path: &["ingress"], settings: INGRESS },
-    Section { path: &["worker"], settings: WORKER },
-    Section { path: &["reaper"], settings: REAPER },
-    Section { path: &["pools", "*"], settings: POOL },
-    Section { path: &["pools", "*", "classes", "*"], settings: CLASS },
-    Section { path: &["tenants", "*"], settings: TENANT },
+    Section {
+        path: &["store"],
+        settings: STORE,
+    },
+    Section {
+        path: &["ingress"],
+        settings: INGRESS,
+    },
+    Section {
+        path: &["worker"],
+        settings: WORKER,
+    },
+    Section {
+        path: &["reaper"],
+        settings: REAPER,
+    },
+    Section {
+        path: &["pools", "*"],
+        settings: POOL,
+    },
+    Section {
+        path: &["pools", "*", "classes", "*"],
+        settings: CLASS,
+    },
+    Section {
+        path: &["tenants", "*"],
+        settings: TENANT,
+    },
 ];
 
 static STORE: &[Setting] = &[
@@ -151,8 +217,22 @@ static POOL: &[Setting] = &[
     count("max_dead_letters", 1, MAX_JOBS),
     ms("dead_letter_retention_ms", 1_000, YEAR_MS),
     choice("estimate", &["worst_case", "adaptive", "quantile"]),
-    Setting { key: "quantile", kind: Kind::Number { min: 0.0, max: 1.0, open: true } },
-    Setting { key: "safety_factor", kind: Kind::Number { min: 1.0, max: 100.0, open: false } },
+    Setting {
+        key: "quantile",
+        kind: Kind::Number {
+            min: 0.0,
+            max: 1.0,
+            open: true,
+        },
+    },
+    Setting {
+        key: "safety_factor",
+        kind: Kind::Number {
+            min: 1.0,
+            max: 100.0,
+            open: false,
+        },
+    },
     count("default_output_tokens", 1, 10_000_000),
     ms("max_bypass_ms", 0, DAY_MS),
     text("gate", names::text),
@@ -176,7 +256,14 @@ static TENANT: &[Setting] = &[
     ms("burst_ms", 1, DAY_MS),
     count("max_running", 0, MAX_SLOTS),
     count("max_queued", 0, MAX_JOBS),
-    Setting { key: "budget_usd", kind: Kind::Number { min: 0.0, max: 1e9, open: false } },
+    Setting {
+        key: "budget_usd",
+        kind: Kind::Number {
+            min: 0.0,
+            max: 1e9,
+            open: false,
+        },
+    },
     ms("budget_window_ms", 1_000, YEAR_MS),
     list("pools", 1, 64, names::pool_or_all),
 ];
@@ -198,26 +285,46 @@ pub(crate) fn resolve(path: &[String]) -> Place {
     }
     let fits = |section: &Section, length: usize| {
         section.path.len() >= length
-            && section.path.iter().zip(&path[..length]).all(|(known, given)| *known == "*" || known == given)
+            && section
+                .path
+                .iter()
+                .zip(&path[..length])
+                .all(|(known, given)| *known == "*" || known == given)
     };
     if SECTIONS.iter().any(|section| fits(section, path.len())) {
         return Place::Section;
     }
-    let Some((last, parent)) = path.split_last() else { return Place::Section };
+    let Some((last, parent)) = path.split_last() else {
+        return Place::Section;
+    };
     // The first word that is wrong is the one to talk about.
     if !SECTIONS.iter().any(|section| fits(section, parent.len())) {
         return match resolve(parent) {
-            Place::Setting(_) => Place::Unknown(format!("{} is a key, not a section", parent.join("."))),
+            Place::Setting(_) => {
+                Place::Unknown(format!("{} is a key, not a section", parent.join(".")))
+            }
             unknown => unknown,
         };
     }
-    let home = SECTIONS.iter().find(|section| section.path.len() == parent.len() && fits(section, parent.len()));
-    if let Some(setting) = home.and_then(|section| section.settings.iter().find(|setting| setting.key == last)) {
+    let home = SECTIONS
+        .iter()
+        .find(|section| section.path.len() == parent.len() && fits(section, parent.len()));
+    if let Some(setting) =
+        home.and_then(|section| section.settings.iter().find(|setting| setting.key == last))
+    {
         return Place::Setting(setting);
     }
-    let below = SECTIONS.iter().filter(|section| section.path.len() > parent.len() && fits(section, parent.len()));
-    let mut known: Vec<&str> = home.map(|section| section.settings.iter().map(|s| s.key).collect()).unwrap_or_default();
-    known.extend(below.map(|section| section.path[parent.len()]).filter(|name| *name != "*"));
+    let below = SECTIONS
+        .iter()
+        .filter(|section| section.path.len() > parent.len() && fits(section, parent.len()));
+    let mut known: Vec<&str> = home
+        .map(|section| section.settings.iter().map(|s| s.key).collect())
+        .unwrap_or_default();
+    known.extend(
+        below
+            .map(|section| section.path[parent.len()])
+            .filter(|name| *name != "*"),
+    );
     known.dedup();
     let what = if home.is_some() { "key" } else { "section" };
     Place::Unknown(match names::nearest(last, known.iter().copied()) {
@@ -236,13 +343,22 @@ fn wrong_name(path: &[String]) -> Option<String> {
         ["tenants", name, ..] => ("tenant", name, names::tenant_name),
         _ => return None,
     };
-    rule(name).err().map(|right| format!("\"{}\" is no name of a {what}; it must be {right}", shorten(name)))
+    rule(name).err().map(|right| {
+        format!(
+            "\"{}\" is no name of a {what}; it must be {right}",
+            shorten(name)
+        )
+    })
 }
 
 /// A value short enough for one line of an error.
 pub(crate) fn shorten(text: &str) -> String {
     const MAX_CHARS: usize = 64;
-    let mut short: String = text.chars().take(MAX_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut short: String = text
+        .chars()
+        .take(MAX_CHARS)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     if text.chars().nth(MAX_CHARS).is_some() {
         short.push('…');
     }

@@ -103,7 +103,11 @@ pub fn scrub_urls(urls: &str) -> String {
             _ => parts.push(part.to_owned()),
         }
     }
-    parts.iter().map(|url| scrub_url(url)).collect::<Vec<_>>().join(",")
+    parts
+        .iter()
+        .map(|url| scrub_url(url))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn scrub_url(url: &str) -> String {
@@ -112,7 +116,11 @@ fn scrub_url(url: &str) -> String {
     };
     // A '?' in a password cannot be told from the start of a query: then nothing is shown. A socket's path has no user.
     let socket = rest.starts_with('/');
-    if !socket && rest.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+    if !socket
+        && rest
+            .split_once('?')
+            .is_some_and(|(_, query)| query.contains('@'))
+    {
         return format!("{scheme}://{REDACTED}");
     }
     let (rest, query) = match rest.split_once('?') {
@@ -151,7 +159,10 @@ mod tests {
     #[test]
     fn a_secret_shows_itself_in_no_printed_form() {
         let secret = Secret::new("hunter2");
-        let shown = format!("{secret} {secret:?} {}", serde_json::to_string(&secret).expect("serialises"));
+        let shown = format!(
+            "{secret} {secret:?} {}",
+            serde_json::to_string(&secret).expect("serialises")
+        );
         assert_eq!(shown, "*** *** \"***\"");
         assert_eq!(secret.expose(), "hunter2");
     }
@@ -164,10 +175,19 @@ mod tests {
             ("redis://app:pw@h:1", "redis://app:***@h:1"),
             ("redis://app:p/w@x@h:1", "redis://app:***@h:1"),
             ("redis://pw@h:1", "redis://:***@h:1"),
-            ("redis://:a@h:1,redis://:b,c@i:2", "redis://:***@h:1,redis://:***@i:2"),
-            ("unix:///run/r.sock?db=1&pass=pw", "unix:///run/r.sock?db=1&pass=***"),
+            (
+                "redis://:a@h:1,redis://:b,c@i:2",
+                "redis://:***@h:1,redis://:***@i:2",
+            ),
+            (
+                "unix:///run/r.sock?db=1&pass=pw",
+                "unix:///run/r.sock?db=1&pass=***",
+            ),
             ("redis://:p?w@h:1", "redis://***"),
-            ("unix:///run/r@1.sock?pass=p@w", "unix:///run/r@1.sock?pass=***"),
+            (
+                "unix:///run/r@1.sock?pass=p@w",
+                "unix:///run/r@1.sock?pass=***",
+            ),
         ] {
             let url = StoreUrl::new(given);
             assert_eq!(url.to_string(), shown, "{given}");

@@ -185,7 +185,10 @@ pub struct ReaperConfig {
 
 impl Default for ReaperConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9465)), pass_ms: 1000 }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9465)),
+            pass_ms: 1000,
+        }
     }
 }
 
@@ -193,15 +196,24 @@ impl Default for ReaperConfig {
 mod address_or_empty {
     use super::{Deserialize, Deserializer, Serializer, SocketAddr};
 
-    pub(super) fn serialize<S: Serializer>(value: &Option<SocketAddr>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match value {
             Some(address) => serializer.collect_str(address),
             None => serializer.serialize_str(""),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+        if text.is_empty() {
+            Ok(None)
+        } else {
+            text.parse().map(Some).map_err(serde::de::Error::custom)
+        }
     }
 }

@@ -23,7 +23,8 @@ impl Loaded {
 
 /// Every setting that has a value, in the order of the documented file.
 pub(crate) fn keys(config: &Config) -> Vec<(String, Value)> {
-    let tree = serde_json::to_value(config).expect("settings are strings, numbers and lists, which always serialise");
+    let tree = serde_json::to_value(config)
+        .expect("settings are strings, numbers and lists, which always serialise");
     let mut found = Vec::new();
     for section in &SECTIONS {
         // Classes are listed with their pool.
@@ -40,7 +41,10 @@ fn collect(at: &Value, rest: &[&str], names: &mut Vec<String>, found: &mut Vec<(
         return;
     };
     let Value::Object(map) = at else { return };
-    for (name, below) in map.iter().filter(|(name, _)| *next == "*" || name.as_str() == *next) {
+    for (name, below) in map
+        .iter()
+        .filter(|(name, _)| *next == "*" || name.as_str() == *next)
+    {
         names.push(name.clone());
         collect(below, rest, names, found);
         names.pop();
@@ -49,11 +53,19 @@ fn collect(at: &Value, rest: &[&str], names: &mut Vec<String>, found: &mut Vec<(
 
 fn settings(at: &Value, names: &mut Vec<String>, found: &mut Vec<(String, Value)>) {
     let section = SECTIONS.iter().find(|section| {
-        section.path.len() == names.len() && section.path.iter().zip(names.iter()).all(|(known, name)| *known == "*" || known == name)
+        section.path.len() == names.len()
+            && section
+                .path
+                .iter()
+                .zip(names.iter())
+                .all(|(known, name)| *known == "*" || known == name)
     });
     for setting in section.map_or(&[][..], |section| section.settings) {
         if let Some(value) = at.get(setting.key).filter(|value| !value.is_null()) {
-            found.push((format!("{}.{}", names.join("."), setting.key), value.clone()));
+            found.push((
+                format!("{}.{}", names.join("."), setting.key),
+                value.clone(),
+            ));
         }
     }
     if names.len() == 2 {
@@ -64,7 +76,10 @@ fn settings(at: &Value, names: &mut Vec<String>, found: &mut Vec<(String, Value)
 /// A value as the file writes it: JSON's strings, numbers and lists are TOML's too.
 fn render(value: &Value) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(render).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(render).collect::<Vec<_>>().join(", ")
+        ),
         other => other.to_string(),
     }
 }

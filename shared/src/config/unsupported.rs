@@ -18,8 +18,14 @@ use Allowed::{NotPrefix, Nothing, Only};
 /// The one table. `*` stands for a name.
 static TABLE: &[(&str, Allowed)] = &[
     ("store.mode", Only("\"single\"")),
-    ("store.durability", NotPrefix("replicated", "use \"strict\" or \"relaxed\"")),
-    ("store.url", NotPrefix("rediss://", "use redis://, unix:// or redis+unix://")),
+    (
+        "store.durability",
+        NotPrefix("replicated", "use \"strict\" or \"relaxed\""),
+    ),
+    (
+        "store.url",
+        NotPrefix("rediss://", "use redis://, unix:// or redis+unix://"),
+    ),
     ("store.ca_file", Only("\"\"")),
     ("ingress.storage", Only("\"file:./data\"")),
     ("pools.*.inflight_tokens", Only("0")),
@@ -51,12 +57,13 @@ static TABLE: &[(&str, Allowed)] = &[
 pub(crate) fn refusal(key: &str, value: &Value) -> Option<String> {
     let (_, allowed) = TABLE.iter().find(|(pattern, _)| matches(pattern, key))?;
     let text = value.as_str().unwrap_or_default();
+    let rendered = value.to_string();
     match allowed {
-        Only(json) if value.to_string() == *json => None,
+        Only(json) if rendered == *json => None,
         // A word out of a fixed list is the thing that is missing, so it is named.
-        Only(_) if !text.is_empty() && key.starts_with("store.mode") => {
-            Some(format!("\"{text}\" is not available in this version of tidegate; remove it"))
-        }
+        Only(_) if !text.is_empty() && key.starts_with("store.mode") => Some(format!(
+            "\"{text}\" is not available in this version of tidegate; remove it"
+        )),
         Only(_) | Nothing => Some("is not available in this version of tidegate; remove it".into()),
         // Every address of a list counts, not the first alone.
         NotPrefix(prefix, instead) => text
@@ -88,7 +95,8 @@ mod tests {
         for (pattern, _) in TABLE {
             let (section, key) = pattern.rsplit_once('.').expect("a section and a key");
             let found = SECTIONS.iter().any(|known| {
-                known.path.join(".") == section && known.settings.iter().any(|setting| setting.key == key)
+                known.path.join(".") == section
+                    && known.settings.iter().any(|setting| setting.key == key)
             });
             assert!(found, "{pattern}");
         }

@@ -62,7 +62,11 @@ pub(crate) fn convert(kind: Kind, raw: &Raw, hide: bool) -> Result<Value, String
         Kind::Number { min, max, open } => number(raw, min, max, open),
         Kind::Flag => flag(raw),
         Kind::Text(rule) => {
-            let shown = if hide { "the value given".into() } else { raw.shown() };
+            let shown = if hide {
+                "the value given".into()
+            } else {
+                raw.shown()
+            };
             let (Raw::Text(text) | Raw::Word(text)) = raw else {
                 return Err(format!("must be a string, not {shown}"));
             };
@@ -76,20 +80,25 @@ pub(crate) fn convert(kind: Kind, raw: &Raw, hide: bool) -> Result<Value, String
 
 fn int(raw: &Raw, min: u64, max: u64, unit: Unit) -> Result<Value, String> {
     let (what, counted) = match unit {
-        Unit::Ms => ("an integer number of milliseconds, e.g. 30000", " milliseconds"),
+        Unit::Ms => (
+            "an integer number of milliseconds, e.g. 30000",
+            " milliseconds",
+        ),
         Unit::Bytes => ("an integer number of bytes, e.g. 16777216", " bytes"),
         Unit::Count => ("an integer", ""),
     };
     let value = match raw {
         Raw::Int(value) => *value,
-        Raw::Word(word) => {
-            word.parse::<i128>().map_err(|_| format!("must be {what}, not {}", raw.shown()))?
-        }
+        Raw::Word(word) => word
+            .parse::<i128>()
+            .map_err(|_| format!("must be {what}, not {}", raw.shown()))?,
         _ => return Err(format!("must be {what}, not {}", raw.shown())),
     };
     match u64::try_from(value) {
         Ok(value) if (min..=max).contains(&value) => Ok(Value::from(value)),
-        _ => Err(format!("{value} is out of range; it must be {min} to {max}{counted}")),
+        _ => Err(format!(
+            "{value} is out of range; it must be {min} to {max}{counted}"
+        )),
     }
 }
 
@@ -103,11 +112,19 @@ fn number(raw: &Raw, min: f64, max: f64, open: bool) -> Result<Value, String> {
         Raw::Word(word) => word.parse().map_err(|_| wrong())?,
         _ => return Err(wrong()),
     };
-    let inside = if open { min < value && value < max } else { (min..=max).contains(&value) };
+    let inside = if open {
+        min < value && value < max
+    } else {
+        (min..=max).contains(&value)
+    };
     if inside {
         return Ok(Value::from(value));
     }
-    let range = if open { format!("above {min} and below {max}") } else { format!("{min} to {max}") };
+    let range = if open {
+        format!("above {min} and below {max}")
+    } else {
+        format!("{min} to {max}")
+    };
     Err(format!("{value} is out of range; it must be {range}"))
 }
 
@@ -127,28 +144,53 @@ fn choice(raw: &Raw, values: &[&str]) -> Result<Value, String> {
         return Ok(Value::from(text.as_str()));
     }
     let quoted: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
-    Err(format!("must be one of {}, not {}", quoted.join(", "), raw.shown()))
+    Err(format!(
+        "must be one of {}, not {}",
+        quoted.join(", "),
+        raw.shown()
+    ))
 }
 
 fn list(raw: &Raw, min: usize, max: usize, item: super::names::Rule) -> Result<Value, String> {
     let items: Vec<Raw> = match raw {
         Raw::List(items) => items.clone(),
-        Raw::Word(word) => {
-            word.split(',').map(str::trim).filter(|part| !part.is_empty()).map(|part| Raw::Word(part.into())).collect()
+        Raw::Word(word) => word
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .map(|part| Raw::Word(part.into()))
+            .collect(),
+        _ => {
+            return Err(format!(
+                "must be a list of strings, e.g. [\"a\", \"b\"], not {}",
+                raw.shown()
+            ));
         }
-        _ => return Err(format!("must be a list of strings, e.g. [\"a\", \"b\"], not {}", raw.shown())),
     };
     if items.len() < min || items.len() > max {
-        return Err(format!("has {} entries; it must have {min} to {max}", items.len()));
+        return Err(format!(
+            "has {} entries; it must have {min} to {max}",
+            items.len()
+        ));
     }
     let mut texts: Vec<&str> = Vec::with_capacity(items.len());
     for (index, entry) in items.iter().enumerate() {
         let (Raw::Text(text) | Raw::Word(text)) = entry else {
-            return Err(format!("entry {} must be a string, not {}", index + 1, entry.shown()));
+            return Err(format!(
+                "entry {} must be a string, not {}",
+                index + 1,
+                entry.shown()
+            ));
         };
-        item(text).map_err(|right| format!("entry {} must be {right}, not {}", index + 1, entry.shown()))?;
+        item(text).map_err(|right| {
+            format!("entry {} must be {right}, not {}", index + 1, entry.shown())
+        })?;
         if texts.contains(&text.as_str()) {
-            return Err(format!("entry {} is there twice: {}", index + 1, entry.shown()));
+            return Err(format!(
+                "entry {} is there twice: {}",
+                index + 1,
+                entry.shown()
+            ));
         }
         texts.push(text);
     }
