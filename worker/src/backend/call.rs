@@ -8,6 +8,7 @@ use reqwest::{RequestBuilder, Response};
 use tokio::time::{Instant, timeout_at};
 
 use super::assemble::{Assembler, BadChunk};
+use super::come::Come;
 use super::failure::{Stop, describe, failed, no_answer, said_no, said_no_midway, timed_out};
 use super::plain::{self, BadBody};
 use super::request::Outgoing;
@@ -21,6 +22,8 @@ use super::usage::{self, Seen};
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// Longest wait for the body of an error answer, whose status already says most.
 const ERROR_BODY_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait, once every choice has finished, for what may still come: usage, the end marker, the close.
+const TAIL_WAIT: Duration = Duration::from_secs(2);
 /// Longest content type kept, in bytes.
 const MAX_CONTENT_TYPE_BYTES: usize = 256;
 /// Stands for "never" where a bound is too large for the clock.
@@ -29,37 +32,6 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// `bound` after `start`.
 pub(super) fn after(start: Instant, bound: Duration) -> Instant {
     start + bound.min(FAR)
-}
-
-/// What has come of the answer; outlives the reading, so that it is there when the reading is broken off.
-#[derive(Debug, Default)]
-pub(super) enum Come {
-    /// Nothing yet.
-    #[default]
-    Nothing,
-    /// A plain body.
-    Plain(BytesMut),
-    /// A stream, and the status it came under.
-    Stream(u16, Box<Assembler>),
-}
-
-impl Come {
-    /// Output tokens so far; a plain body shows none.
-    pub(super) fn output_tokens(&self) -> u64 {
-        match self {
-            Self::Stream(_, assembler) => assembler.output_tokens(),
-            _ => 0,
-        }
-    }
-
-    /// What there is of an answer, if anything.
-    pub(super) fn partial(&self) -> Option<Bytes> {
-        match self {
-            Self::Plain(bytes) if !bytes.is_empty() => Some(Bytes::copy_from_slice(bytes)),
-            Self::Stream(_, assembler) if !assembler.is_empty() => Some(assembler.body().into()),
-            _ => None,
-        }
-    }
 }
 
 /// One call under way.
@@ -81,16 +53,26 @@ struct Head {
 
 impl Call<'_> {
     /// Sends the request and reads the answer. Dropping the future closes the connection.
-    pub(super) async fn run(&self, request: RequestBuilder, come: &mut Come) -> Result<Answer, Stop> {
+    pub(super) async fn run(
+        &self,
+        request: RequestBuilder,
+        come: &mut Come,
+    ) -> Result<Answer, Stop> {
         let first_by = after(self.started, self.timeouts.first_byte);
-        let mut response =
-            timeout_at(first_by, request.send()).await.map_err(|_| self.no_first_byte())?.map_err(no_answer)?;
+        let mut response = timeout_at(first_by, request.send())
+            .await
+            .map_err(|_| self.no_first_byte())?
+            .map_err(no_answer)?;
         if !response.status().is_success() {
             return Err(self.read_refusal(response).await);
         }
         let head = read_head(&response)?;
-        let first = timeout_at(first_by, first_bytes(&mut response)).await.map_err(|_| self.no_first_byte())?;
-        let first = first.map_err(|error| cut(&describe(error)))?.unwrap_or_default();
+        let first = timeout_at(first_by, first_bytes(&mut response))
+            .await
+            .map_err(|_| self.no_first_byte())?;
+        let first = first
+            .map_err(|error| cut(&describe(error)))?
+            .unwrap_or_default();
         if self.is_stream(head.content_type.as_deref(), &first) {
             self.read_stream(response, first, &head, come).await
         } else {
@@ -99,16 +81,27 @@ impl Call<'_> {
     }
 
     fn no_first_byte(&self) -> Stop {
-        timed_out(FailureCode::FirstByteTimeout, self.timeouts.first_byte, "the model server sent no byte of an answer")
+        timed_out(
+            FailureCode::FirstByteTimeout,
+            self.timeouts.first_byte,
+            "the model server sent no byte of an answer",
+        )
     }
 
     fn stalled(&self) -> Stop {
-        timed_out(FailureCode::Stalled, self.timeouts.between_chunks, "the model server sent nothing new")
+        timed_out(
+            FailureCode::Stalled,
+            self.timeouts.between_chunks,
+            "the model server sent nothing new",
+        )
     }
 
     fn too_large(&self) -> Stop {
         let bound = self.limits.max_response_bytes;
-        failed(FailureCode::ResponseTooLarge, &format!("the answer is larger than max_response_bytes = {bound}"))
+        failed(
+            FailureCode::ResponseTooLarge,
+            &format!("the answer is larger than max_response_bytes = {bound}"),
+        )
     }
 
     /// A body is what its type says; without a telling type, what was asked for, unless it looks like an object.
@@ -117,14 +110,24 @@ impl Call<'_> {
         if content_type.starts_with("text/event-stream") {
             return true;
         }
-        let looks_plain = first.trim_ascii_start().first().is_none_or(|byte| *byte == b'{');
-        self.outgoing.streamed && !content_type.contains("json") && !content_type.contains("html") && !looks_plain
+        let text = first.strip_prefix(plain::BOM).unwrap_or(first);
+        let looks_plain = text
+            .trim_ascii_start()
+            .first()
+            .is_none_or(|byte| *byte == b'{');
+        self.outgoing.streamed
+            && !content_type.contains("json")
+            && !content_type.contains("html")
+            && !looks_plain
     }
 
     async fn read_refusal(&self, mut response: Response) -> Stop {
         let status = response.status().as_u16();
         let retry_after = parse_retry_after(response.headers(), SystemTime::now());
-        let by = after(Instant::now(), self.timeouts.between_chunks.min(ERROR_BODY_WAIT));
+        let by = after(
+            Instant::now(),
+            self.timeouts.between_chunks.min(ERROR_BODY_WAIT),
+        );
         let mut body = Vec::new();
         // Whatever breaks here, the status stands.
         while let Ok(Ok(Some(bytes))) = timeout_at(by, response.chunk()).await {
@@ -133,7 +136,11 @@ impl Call<'_> {
                 break;
             }
         }
-        said_no(status, upstream::read_error(Some(status), &body), retry_after)
+        said_no(
+            status,
+            upstream::read_error(Some(status), &body),
+            retry_after,
+        )
     }
 
     /// The next bytes of the body, `None` at its end. `progress` tells whether the last ones moved the answer on: only
@@ -143,17 +150,20 @@ impl Call<'_> {
         response: &mut Response,
         progress: bool,
         moved_at: &mut Instant,
+        bound: Duration,
     ) -> Result<Option<Bytes>, Stop> {
         let now = Instant::now();
         if progress {
             *moved_at = now;
         }
-        let by = after(*moved_at, self.timeouts.between_chunks);
+        let by = after(*moved_at, bound);
         // Asked here too, since bytes that are always there would never let the timer have its turn.
         if now >= by {
             return Err(self.stalled());
         }
-        let read = timeout_at(by, response.chunk()).await.map_err(|_| self.stalled())?;
+        let read = timeout_at(by, response.chunk())
+            .await
+            .map_err(|_| self.stalled())?;
         read.map_err(|error| cut(&describe(error)))
     }
 
@@ -165,7 +175,9 @@ impl Call<'_> {
         come: &mut Come,
     ) -> Result<Answer, Stop> {
         *come = Come::Plain(BytesMut::new());
-        let Come::Plain(body) = &mut *come else { unreachable!("set above") };
+        let Come::Plain(body) = &mut *come else {
+            unreachable!("set above")
+        };
         let mut next = Some(first);
         let mut moved_at = Instant::now();
         while let Some(bytes) = next {
@@ -175,26 +187,36 @@ impl Call<'_> {
             body.extend_from_slice(&bytes);
             // White space alone is a server's way to keep a connection open.
             let progress = !bytes.iter().all(u8::is_ascii_whitespace);
-            next = self.next_bytes(&mut response, progress, &mut moved_at).await?;
+            let bound = self.timeouts.between_chunks;
+            next = self
+                .next_bytes(&mut response, progress, &mut moved_at, bound)
+                .await?;
         }
         let whole = std::mem::take(body).freeze();
         let judged = plain::judge(self.endpoint, whole.clone()).map_err(|bad| {
             body.extend_from_slice(&whole);
             match bad {
                 BadBody::Incomplete => cut("the body ends before its JSON does"),
-                BadBody::Invalid(why) => {
-                    failed(FailureCode::InvalidResponse, &format!("the body is no JSON object: {why}"))
-                }
+                BadBody::Invalid(why) => failed(
+                    FailureCode::InvalidResponse,
+                    &format!("the body is no JSON object: {why}"),
+                ),
                 BadBody::Error => said_no_midway(&whole),
             }
         })?;
-        let seen = Seen { request_bytes: self.request_bytes, output_tokens: judged.output_estimate };
+        let seen = Seen {
+            request_bytes: self.request_bytes,
+            output_tokens: judged.output_estimate,
+        };
         let (usage, odd_usage) = usage::settle(self.endpoint, judged.reported, seen);
         self.progress.output_tokens(usage.output_tokens);
         Ok(Answer {
             status: head.status,
             body: judged.body,
-            content_type: head.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
+            content_type: head
+                .content_type
+                .clone()
+                .unwrap_or_else(|| "application/json".to_owned()),
             usage,
             odd_usage,
             finish_reasons: judged.finish_reasons,
@@ -212,9 +234,14 @@ impl Call<'_> {
         let max = self.limits.max_response_bytes;
         let assembler = Assembler::new(self.endpoint, self.outgoing.expected_choices, max);
         *come = Come::Stream(head.status, Box::new(assembler));
-        let Come::Stream(_, answer) = &mut *come else { unreachable!("set above") };
+        let Come::Stream(_, answer) = &mut *come else {
+            unreachable!("set above")
+        };
         if self.endpoint == Endpoint::Embeddings {
-            return Err(failed(FailureCode::InvalidResponse, "embeddings came as a stream of events"));
+            return Err(failed(
+                FailureCode::InvalidResponse,
+                "embeddings came as a stream of events",
+            ));
         }
         let mut parser = Parser::new(max);
         let mut next = Some(first);
@@ -233,7 +260,16 @@ impl Call<'_> {
             if answer.is_done() {
                 break None;
             }
-            match self.next_bytes(&mut response, progress, &mut moved_at).await {
+            let bound = self.timeouts.between_chunks;
+            let bound = if answer.is_whole() {
+                bound.min(TAIL_WAIT)
+            } else {
+                bound
+            };
+            match self
+                .next_bytes(&mut response, progress, &mut moved_at, bound)
+                .await
+            {
                 Ok(read) => next = read,
                 Err(stop) => break Some(stop),
             }
@@ -254,9 +290,10 @@ impl Call<'_> {
         }
         let before = answer.output_tokens();
         let brought = answer.add(&event.data).map_err(|bad| match bad {
-            BadChunk::Invalid(why) => {
-                failed(FailureCode::InvalidResponse, &format!("an event of the stream cannot be read: {why}"))
-            }
+            BadChunk::Invalid(why) => failed(
+                FailureCode::InvalidResponse,
+                &format!("an event of the stream cannot be read: {why}"),
+            ),
             BadChunk::Error => said_no_midway(&event.data),
             BadChunk::TooLarge => self.too_large(),
         })?;
@@ -267,12 +304,19 @@ impl Call<'_> {
         if output_tokens != before {
             self.progress.output_tokens(output_tokens);
         }
-        Ok(if brought.progress { Took::Progress } else { Took::Nothing })
+        Ok(if brought.progress {
+            Took::Progress
+        } else {
+            Took::Nothing
+        })
     }
 
     /// The answer of a stream that is whole.
     pub(super) fn streamed_answer(&self, assembler: &Assembler, status: u16) -> Answer {
-        let seen = Seen { request_bytes: self.request_bytes, output_tokens: assembler.pieces() };
+        let seen = Seen {
+            request_bytes: self.request_bytes,
+            output_tokens: assembler.pieces(),
+        };
         let (usage, odd_usage) = usage::settle(self.endpoint, assembler.reported(), seen);
         Answer {
             status,
@@ -294,7 +338,10 @@ enum Took {
 }
 
 fn cut(why: &str) -> Stop {
-    failed(FailureCode::IncompleteResponse, &format!("the answer broke off: {why}"))
+    failed(
+        FailureCode::IncompleteResponse,
+        &format!("the answer broke off: {why}"),
+    )
 }
 
 /// The first bytes of the body, passing over empty pieces; `None` at its end.
@@ -308,12 +355,23 @@ async fn first_bytes(response: &mut Response) -> Result<Option<Bytes>, reqwest::
 }
 
 fn read_head(response: &Response) -> Result<Head, Stop> {
-    let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let text = |name| {
+        response
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+    };
     // We ask for none, so this is a server that cannot be read rather than one that saves bytes.
-    if let Some(encoding) = text(CONTENT_ENCODING).filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity")) {
+    if let Some(encoding) =
+        text(CONTENT_ENCODING).filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity"))
+    {
         let message = format!("the body has a content encoding that was not asked for: {encoding}");
         return Err(failed(FailureCode::InvalidResponse, &message));
     }
-    let content_type = text(CONTENT_TYPE).filter(|value| !value.is_empty() && value.len() <= MAX_CONTENT_TYPE_BYTES);
-    Ok(Head { status: response.status().as_u16(), content_type: content_type.map(str::to_owned) })
+    let content_type = text(CONTENT_TYPE)
+        .filter(|value| !value.is_empty() && value.len() <= MAX_CONTENT_TYPE_BYTES);
+    Ok(Head {
+        status: response.status().as_u16(),
+        content_type: content_type.map(str::to_owned),
+    })
 }

@@ -42,7 +42,9 @@ impl Picked<'_> {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> CallOutcome {
-        self.backend.call_counted(request, timeouts, progress, cancel).await
+        self.backend
+            .call_counted(request, timeouts, progress, cancel)
+            .await
     }
 }
 
@@ -52,8 +54,14 @@ impl Backends {
     /// # Errors
     /// When one of them cannot be a model server's; see [`Backend::new`].
     pub fn new<S: AsRef<str>>(urls: &[S], limits: Limits) -> Result<Self, BackendError> {
-        let all = urls.iter().map(|url| Backend::new(url.as_ref(), limits).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(Self { all, turn: AtomicUsize::new(0) })
+        let all = urls
+            .iter()
+            .map(|url| Backend::new(url.as_ref(), limits).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            all,
+            turn: AtomicUsize::new(0),
+        })
     }
 
     /// All servers, in the order given.
@@ -68,8 +76,16 @@ impl Backends {
         let now = Instant::now();
         let backend = (0..self.all.len())
             .map(|step| &self.all[start.wrapping_add(step) % self.all.len()])
-            .min_by_key(|backend| (is_avoided(backend.connect_failed_at(), now), backend.in_flight()))?;
-        Some(Picked { backend, _counted: InFlight::enter(backend.count_in_flight()) })
+            .min_by_key(|backend| {
+                (
+                    is_avoided(backend.connect_failed_at(), now),
+                    backend.in_flight(),
+                )
+            })?;
+        Some(Picked {
+            backend,
+            _counted: InFlight::enter(backend.count_in_flight()),
+        })
     }
 }
 
@@ -83,25 +99,47 @@ mod tests {
     use super::*;
 
     fn three() -> Backends {
-        Backends::new(&["http://a", "http://b", "http://c"], Limits { max_response_bytes: 1 }).unwrap()
+        Backends::new(
+            &["http://a", "http://b", "http://c"],
+            Limits {
+                max_response_bytes: 1,
+            },
+        )
+        .unwrap()
     }
 
     #[test]
     fn the_least_busy_server_is_chosen() {
         let backends = three();
         let picked: Vec<_> = (0..6).map(|_| backends.pick().unwrap()).collect();
-        assert!(backends.all().iter().all(|backend| backend.in_flight() == 2));
+        assert!(
+            backends
+                .all()
+                .iter()
+                .all(|backend| backend.in_flight() == 2)
+        );
         let free = picked[4].backend().url().to_owned();
         let mut picked = picked;
         picked.remove(4);
         assert_eq!(backends.pick().unwrap().backend().url(), free);
         drop(picked);
-        assert!(backends.all().iter().all(|backend| backend.in_flight() == 0));
+        assert!(
+            backends
+                .all()
+                .iter()
+                .all(|backend| backend.in_flight() == 0)
+        );
     }
 
     #[test]
     fn without_servers_there_is_nothing_to_choose() {
-        let none = Backends::new::<&str>(&[], Limits { max_response_bytes: 1 }).unwrap();
+        let none = Backends::new::<&str>(
+            &[],
+            Limits {
+                max_response_bytes: 1,
+            },
+        )
+        .unwrap();
         assert!(none.pick().is_none());
     }
 

@@ -9,10 +9,14 @@ use reqwest::{Client, RequestBuilder, Url, redirect, retry};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Call, Come, after};
+use super::call::{Call, after};
+use super::come::Come;
 use super::failure::{Stop, failed, timed_out};
 use super::request::{self, Outgoing};
-use super::types::{Answer, CallFailure, CallOutcome, CallRequest, Endpoint, FailureCode, Limits, Progress, Timeouts};
+use super::types::{
+    Answer, CallFailure, CallOutcome, CallRequest, Endpoint, FailureCode, Limits, Progress,
+    Timeouts,
+};
 
 /// Connect time-out of the first client, the settings' default.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(5);
@@ -134,7 +138,9 @@ impl Backend {
         };
         // The reading, and with it the connection, is gone by here.
         let Some(result) = result else {
-            return CallOutcome::Cancelled { output_tokens_so_far: come.output_tokens() };
+            return CallOutcome::Cancelled {
+                output_tokens_so_far: come.output_tokens(),
+            };
         };
         let outcome = conclude(&call, result, &come);
         self.note(&outcome);
@@ -148,23 +154,44 @@ impl Backend {
         request: &CallRequest<'_>,
         come: &mut Come,
     ) -> Result<Answer, Option<Stop>> {
-        let http = self.request(request, call.outgoing, call.timeouts.connect).map_err(Some)?;
-        match timeout_at(after(call.started, call.timeouts.total), call.run(http, come)).await {
+        let http = self
+            .request(request, call.outgoing, call.timeouts.connect)
+            .map_err(Some)?;
+        match timeout_at(
+            after(call.started, call.timeouts.total),
+            call.run(http, come),
+        )
+        .await
+        {
             Ok(result) => result.map_err(Some),
             Err(_) => Err(None),
         }
     }
 
-    fn request(&self, request: &CallRequest<'_>, outgoing: &Outgoing, connect: Duration) -> Result<RequestBuilder, Stop> {
-        let client = self.client(connect).map_err(|error| failed(FailureCode::ConnectFailed, &error.to_string()))?;
-        let accept = if outgoing.streamed { "text/event-stream, application/json" } else { "application/json" };
+    fn request(
+        &self,
+        request: &CallRequest<'_>,
+        outgoing: &Outgoing,
+        connect: Duration,
+    ) -> Result<RequestBuilder, Stop> {
+        let client = self
+            .client(connect)
+            .map_err(|error| failed(FailureCode::ConnectFailed, &error.to_string()))?;
+        let accept = if outgoing.streamed {
+            "text/event-stream, application/json"
+        } else {
+            "application/json"
+        };
         let mut http = client
             .post(self.address(request.endpoint))
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, accept)
             .header(ACCEPT_ENCODING, "identity")
             .body(outgoing.body.clone());
-        let optional = [(X_REQUEST_ID, Some(request.request_id)), (TRACEPARENT, request.traceparent.as_deref())];
+        let optional = [
+            (X_REQUEST_ID, Some(request.request_id)),
+            (TRACEPARENT, request.traceparent.as_deref()),
+        ];
         for (name, text) in optional {
             if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
                 http = http.header(name, value);
@@ -186,7 +213,13 @@ impl Backend {
     }
 
     fn note(&self, outcome: &CallOutcome) {
-        let no_connection = matches!(outcome, CallOutcome::Failed(CallFailure { code: FailureCode::ConnectFailed, .. }));
+        let no_connection = matches!(
+            outcome,
+            CallOutcome::Failed(CallFailure {
+                code: FailureCode::ConnectFailed,
+                ..
+            })
+        );
         *lock(&self.connect_failed_at) = no_connection.then(Instant::now);
     }
 }
@@ -200,16 +233,24 @@ fn conclude(call: &Call<'_>, result: Result<Answer, Option<Stop>>, come: &Come) 
             Come::Stream(status, assembler) if assembler.is_whole() => {
                 return CallOutcome::Answered(call.streamed_answer(assembler, *status));
             }
-            _ => timed_out(FailureCode::Timeout, call.timeouts.total, "the model server did not finish"),
+            _ => timed_out(
+                FailureCode::Timeout,
+                call.timeouts.total,
+                "the model server did not finish",
+            ),
         },
     };
     match stop {
-        Stop::Refused(error) => CallOutcome::Refused(error),
+        Stop::Refused(error) => CallOutcome::Refused(*error),
         Stop::Failed(failure) => CallOutcome::Failed(CallFailure {
             output_tokens_so_far: come.output_tokens(),
             // Of an answer that is too large nothing is kept: it is what the bound is there to refuse.
-            partial: if failure.code == FailureCode::ResponseTooLarge { None } else { come.partial() },
-            ..failure
+            partial: if failure.code == FailureCode::ResponseTooLarge {
+                None
+            } else {
+                come.partial()
+            },
+            ..*failure
         }),
     }
 }
@@ -233,17 +274,26 @@ impl Drop for InFlight<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // What is held is whole at every moment, so a panic elsewhere spoils nothing.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn parse_base(text: &str) -> Result<Url, BackendError> {
-    let mut base = Url::parse(text)
-        .map_err(|error| BackendError::NotAUrl { url: text.to_owned(), why: error.to_string() })?;
+    let mut base = Url::parse(text).map_err(|error| BackendError::NotAUrl {
+        url: text.to_owned(),
+        why: error.to_string(),
+    })?;
     let has_password = base.password().is_some() || !base.username().is_empty();
     // A URL that cannot carry a user name has none to hide, so the refusals do not matter.
     let _ = base.set_username("");
     let _ = base.set_password(None);
-    let refuse = |why| Err(BackendError::Unsuitable { url: base.to_string(), why });
+    let refuse = |why| {
+        Err(BackendError::Unsuitable {
+            url: base.to_string(),
+            why,
+        })
+    };
     if !matches!(base.scheme(), "http" | "https") {
         return refuse("it must begin with http:// or https://");
     }
@@ -276,7 +326,9 @@ fn build_client(base: &Url, connect: Duration) -> Result<Client, BackendError> {
         // Without TLS there is no need to read the system's certificates, nor to fail where there are none.
         builder = builder.tls_certs_only([]);
     }
-    builder.build().map_err(|error| BackendError::Client(super::failure::describe(error)))
+    builder
+        .build()
+        .map_err(|error| BackendError::Client(super::failure::describe(error)))
 }
 
 #[cfg(test)]
@@ -285,7 +337,12 @@ mod tests {
     use super::*;
 
     fn backend(url: &str) -> Result<Backend, BackendError> {
-        Backend::new(url, Limits { max_response_bytes: 1_000 })
+        Backend::new(
+            url,
+            Limits {
+                max_response_bytes: 1_000,
+            },
+        )
     }
 
     #[test]
@@ -295,18 +352,46 @@ mod tests {
             ("http://h:8000/", "http://h:8000/v1/chat/completions"),
             ("http://h:8000/v1", "http://h:8000/v1/chat/completions"),
             ("http://h:8000/v1/", "http://h:8000/v1/chat/completions"),
-            ("https://h/openai/v1", "https://h/openai/v1/chat/completions"),
-            ("http://[::1]:8000/a", "http://[::1]:8000/a/v1/chat/completions"),
+            (
+                "https://h/openai/v1",
+                "https://h/openai/v1/chat/completions",
+            ),
+            (
+                "http://[::1]:8000/a",
+                "http://[::1]:8000/a/v1/chat/completions",
+            ),
         ] {
-            assert_eq!(backend(given).unwrap().address(Endpoint::ChatCompletions), chat);
+            assert_eq!(
+                backend(given).unwrap().address(Endpoint::ChatCompletions),
+                chat
+            );
         }
-        assert!(backend("http://h").unwrap().address(Endpoint::Embeddings).ends_with("/v1/embeddings"));
-        assert!(backend("http://h").unwrap().address(Endpoint::Completions).ends_with("/v1/completions"));
+        assert!(
+            backend("http://h")
+                .unwrap()
+                .address(Endpoint::Embeddings)
+                .ends_with("/v1/embeddings")
+        );
+        assert!(
+            backend("http://h")
+                .unwrap()
+                .address(Endpoint::Completions)
+                .ends_with("/v1/completions")
+        );
     }
 
     #[test]
     fn an_address_that_cannot_serve_is_refused_and_hides_its_password() {
-        for url in ["", "localhost:8000", "ftp://h", "file:///x", "http://h?x=1", "http://h/#x", "http://", "unix:/x"] {
+        for url in [
+            "",
+            "localhost:8000",
+            "ftp://h",
+            "file:///x",
+            "http://h?x=1",
+            "http://h/#x",
+            "http://",
+            "unix:/x",
+        ] {
             assert!(backend(url).is_err(), "{url}");
         }
         let error = backend("http://user:geheim@h").unwrap_err().to_string();

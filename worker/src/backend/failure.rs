@@ -11,21 +11,21 @@ use super::upstream::{self, MAX_MESSAGE_CHARS, UpstreamDetail};
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The server refuses for good.
-    Refused(UpstreamError),
+    Refused(Box<UpstreamError>),
     /// Anything else. What had come is added by the caller, who holds it.
-    Failed(CallFailure),
+    Failed(Box<CallFailure>),
 }
 
 /// A failure of our own finding.
 pub(super) fn failed(code: FailureCode, message: &str) -> Stop {
-    Stop::Failed(CallFailure {
+    Stop::Failed(Box::new(CallFailure {
         code,
         message: upstream::tidy(message, MAX_MESSAGE_CHARS),
         upstream: None,
         retry_after: None,
         partial: None,
         output_tokens_so_far: 0,
-    })
+    }))
 }
 
 /// A time-out, with the bound that ran out.
@@ -38,15 +38,19 @@ pub(super) fn said_no(status: u16, detail: UpstreamDetail, retry_after: Option<D
     let verdict = classify::classify(status, detail.code.as_deref(), detail.kind.as_deref());
     let message = detail.sentence();
     match verdict.finality {
-        Finality::Final => Stop::Refused(UpstreamError { code: verdict.code, message, upstream: detail }),
-        Finality::Transient => Stop::Failed(CallFailure {
+        Finality::Final => Stop::Refused(Box::new(UpstreamError {
+            code: verdict.code,
+            message,
+            upstream: detail,
+        })),
+        Finality::Transient => Stop::Failed(Box::new(CallFailure {
             code: verdict.code,
             message,
             upstream: Some(detail),
             retry_after,
             partial: None,
             output_tokens_so_far: 0,
-        }),
+        })),
     }
 }
 
@@ -55,9 +59,10 @@ pub(super) fn said_no(status: u16, detail: UpstreamDetail, retry_after: Option<D
 pub(super) fn said_no_midway(data: &[u8]) -> Stop {
     let mut detail = upstream::read_error(None, data);
     detail.status = upstream::named_status(&detail);
-    let says_final = [&detail.code, &detail.kind]
-        .into_iter()
-        .any(|word| word.as_deref().is_some_and(|word| classify::FINAL_REASONS.contains(&word)));
+    let says_final = [&detail.code, &detail.kind].into_iter().any(|word| {
+        word.as_deref()
+            .is_some_and(|word| classify::FINAL_REASONS.contains(&word))
+    });
     let judged_as = detail.status.unwrap_or(if says_final { 429 } else { 500 });
     said_no(judged_as, detail, None)
 }
@@ -65,7 +70,11 @@ pub(super) fn said_no_midway(data: &[u8]) -> Stop {
 /// No answer at all: no connection, or one that broke before the head of an answer was whole.
 pub(super) fn no_answer(error: reqwest::Error) -> Stop {
     let unreadable = hyper_error(&error).is_some_and(hyper::Error::is_parse);
-    let code = if unreadable && !error.is_connect() { FailureCode::InvalidResponse } else { FailureCode::ConnectFailed };
+    let code = if unreadable && !error.is_connect() {
+        FailureCode::InvalidResponse
+    } else {
+        FailureCode::ConnectFailed
+    };
     failed(code, &describe(error))
 }
 

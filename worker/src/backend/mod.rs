@@ -11,6 +11,7 @@ mod assemble;
 mod call;
 mod choose;
 mod client;
+mod come;
 mod failure;
 mod plain;
 mod raw;
@@ -26,7 +27,8 @@ pub mod upstream;
 pub use choose::{Backends, Picked};
 pub use client::{Backend, BackendError};
 pub use types::{
-    Answer, CallFailure, CallOutcome, CallRequest, Endpoint, FailureCode, Limits, Progress, Timeouts, UpstreamError, Usage,
+    Answer, CallFailure, CallOutcome, CallRequest, Endpoint, FailureCode, Limits, Progress,
+    Timeouts, UpstreamError, Usage,
 };
 
 #[cfg(test)]

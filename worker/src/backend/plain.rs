@@ -7,7 +7,8 @@ use super::raw::{self, RawObject};
 use super::types::Endpoint;
 use super::usage::{self, Reported};
 
-const BOM: &[u8] = b"\xef\xbb\xbf";
+/// A byte order mark in UTF-8.
+pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// What is wrong with a plain body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +34,17 @@ pub(super) struct Plain {
 
 /// Judges the body of an answer.
 pub(super) fn judge(endpoint: Endpoint, body: Bytes) -> Result<Plain, BadBody> {
-    let body = if body.starts_with(BOM) { body.slice(BOM.len()..) } else { body };
+    let body = if body.starts_with(BOM) {
+        body.slice(BOM.len()..)
+    } else {
+        body
+    };
     let object = RawObject::parse(&body).map_err(|error| {
-        if error.is_eof() { BadBody::Incomplete } else { BadBody::Invalid(error.to_string()) }
+        if error.is_eof() {
+            BadBody::Incomplete
+        } else {
+            BadBody::Invalid(error.to_string())
+        }
     })?;
     if object.get("error").is_some_and(raw::is_truthy) && object.get("choices").is_none() {
         return Err(BadBody::Error);
@@ -53,14 +62,27 @@ pub(super) fn judge(endpoint: Endpoint, body: Bytes) -> Result<Plain, BadBody> {
         Endpoint::Embeddings => 0,
         _ => usage::tokens_of_bytes(choices.iter().map(text_bytes).sum()),
     };
-    Ok(Plain { reported, finish_reasons, output_estimate, body: body.clone() })
+    Ok(Plain {
+        reported,
+        finish_reasons,
+        output_estimate,
+        body: body.clone(),
+    })
 }
 
 /// Bytes of what a choice says: the text of a completion, or its whole message.
 fn text_bytes(choice: &RawObject<'_>) -> usize {
-    let says = |value: Option<&RawValue>| value.filter(|value| !raw::is_null(value)).map_or(0, |value| value.get().len());
+    let says = |value: Option<&RawValue>| {
+        value
+            .filter(|value| !raw::is_null(value))
+            .map_or(0, |value| value.get().len())
+    };
     match choice.get("message").and_then(RawObject::of) {
-        Some(message) => message.iter().filter(|(name, _)| *name != "role").map(|(_, value)| says(Some(value))).sum(),
+        Some(message) => message
+            .iter()
+            .filter(|(name, _)| *name != "role")
+            .map(|(_, value)| says(Some(value)))
+            .sum(),
         None => says(choice.get("text")),
     }
 }
@@ -71,7 +93,10 @@ mod tests {
     use super::*;
 
     fn judged(body: &'static str) -> Result<Plain, BadBody> {
-        judge(Endpoint::ChatCompletions, Bytes::from_static(body.as_bytes()))
+        judge(
+            Endpoint::ChatCompletions,
+            Bytes::from_static(body.as_bytes()),
+        )
     }
 
     #[test]
@@ -80,12 +105,22 @@ mod tests {
         let plain = judged(text).unwrap();
         assert_eq!(plain.body, text);
         assert_eq!(plain.finish_reasons, ["stop"]);
-        assert_eq!((plain.reported.input, plain.reported.output, plain.output_estimate), (Some(2), Some(1), 2));
+        assert_eq!(
+            (
+                plain.reported.input,
+                plain.reported.output,
+                plain.output_estimate
+            ),
+            (Some(2), Some(1), 2)
+        );
     }
 
     #[test]
     fn a_byte_order_mark_is_removed() {
-        assert_eq!(judged("\u{feff}{\"data\":[]}").unwrap().body, "{\"data\":[]}");
+        assert_eq!(
+            judged("\u{feff}{\"data\":[]}").unwrap().body,
+            "{\"data\":[]}"
+        );
     }
 
     #[test]
@@ -97,7 +132,15 @@ mod tests {
 
     #[test]
     fn a_body_that_is_no_json_object_is_invalid() {
-        for body in ["[]", "\"x\"", "<html>", "{\"logprob\":NaN}", "{\"logprob\":-Infinity}", "{}{}", "{\"a\":1}x"] {
+        for body in [
+            "[]",
+            "\"x\"",
+            "<html>",
+            "{\"logprob\":NaN}",
+            "{\"logprob\":-Infinity}",
+            "{}{}",
+            "{\"a\":1}x",
+        ] {
             assert!(matches!(judged(body), Err(BadBody::Invalid(_))), "{body}");
         }
     }

@@ -31,12 +31,18 @@ impl<'a> RawObject<'a> {
 
     /// The value of a member; of a repeated name the last one, as parsers do.
     pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value)
+        self.members
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| *value)
     }
 
     /// All members in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.members.iter().map(|(key, value)| (key.as_ref(), *value))
+        self.members
+            .iter()
+            .map(|(key, value)| (key.as_ref(), *value))
     }
 
     /// How many members there are, repeated names counted each time.
@@ -89,7 +95,7 @@ pub(super) fn is_truthy(value: &RawValue) -> bool {
         "null" | "false" | "\"\"" => false,
         text if text.starts_with('{') => RawObject::of(value).is_none_or(|object| object.len() > 0),
         text if text.starts_with('[') => items(value).is_none_or(|items| !items.is_empty()),
-        text => text.parse::<f64>().map_or(true, |number| number != 0.0),
+        text => text.parse::<f64>() != Ok(0.0),
     }
 }
 
@@ -106,13 +112,18 @@ pub(super) fn whole_number(value: &RawValue) -> Option<u64> {
     }
     let number: f64 = text.parse().ok()?;
     let whole = (0.0..=EXACT).contains(&number) && number.fract() == 0.0;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and within 0..=2^53")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole and within 0..=2^53"
+    )]
     whole.then_some(number as u64)
 }
 
 /// Writes a name as a JSON string.
 pub(super) fn write_key(out: &mut Vec<u8>, key: &str) {
-    serde_json::to_writer(&mut *out, key).expect("a string is always JSON, and memory takes every write");
+    serde_json::to_writer(&mut *out, key)
+        .expect("a string is always JSON, and memory takes every write");
     out.push(b':');
 }
 
@@ -129,14 +140,33 @@ mod tests {
     fn members_keep_their_order_and_their_text() {
         let text = br#" { "b" : 1e3 , "a":-0.10000000000000001,"\u0062":[ 1 , 2 ] } "#;
         let object = RawObject::parse(text).unwrap();
-        let members: Vec<_> = object.iter().map(|(key, value)| (key, value.get())).collect();
-        assert_eq!(members, [("b", "1e3"), ("a", "-0.10000000000000001"), ("b", "[ 1 , 2 ]")]);
+        let members: Vec<_> = object
+            .iter()
+            .map(|(key, value)| (key, value.get()))
+            .collect();
+        assert_eq!(
+            members,
+            [
+                ("b", "1e3"),
+                ("a", "-0.10000000000000001"),
+                ("b", "[ 1 , 2 ]")
+            ]
+        );
         assert_eq!(object.get("b").unwrap().get(), "[ 1 , 2 ]");
     }
 
     #[test]
     fn what_is_no_object_is_an_error() {
-        for text in ["", "[]", "1", "{", "{}x", "{\"a\":NaN}", "{\"a\":1,}", "{\"a\":-Infinity}"] {
+        for text in [
+            "",
+            "[]",
+            "1",
+            "{",
+            "{}x",
+            "{\"a\":NaN}",
+            "{\"a\":1,}",
+            "{\"a\":-Infinity}",
+        ] {
             assert!(RawObject::parse(text.as_bytes()).is_err(), "{text}");
         }
         assert!(RawObject::parse(b"{\"a\":\"\xff\"}").is_err());
@@ -154,7 +184,13 @@ mod tests {
 
     #[test]
     fn whole_numbers_are_read_in_every_spelling() {
-        for (text, number) in [("0", 0), ("7", 7), ("7.0", 7), ("1e3", 1_000), ("18446744073709551615", u64::MAX)] {
+        for (text, number) in [
+            ("0", 0),
+            ("7", 7),
+            ("7.0", 7),
+            ("1e3", 1_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
             assert_eq!(whole_number(&raw(text)), Some(number), "{text}");
         }
         for text in ["-1", "1.5", "null", "\"7\"", "true", "1e400", "[1]"] {

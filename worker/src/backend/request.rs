@@ -25,7 +25,9 @@ pub(super) struct Outgoing {
 /// out byte for byte; the server is the judge of it.
 pub(super) fn prepare(endpoint: Endpoint, body: &[u8]) -> Outgoing {
     let object = RawObject::parse(body).ok();
-    let expected_choices = object.as_ref().map_or(1, |object| expected_choices(endpoint, object));
+    let expected_choices = object
+        .as_ref()
+        .map_or(1, |object| expected_choices(endpoint, object));
     match object {
         Some(object) if can_stream(endpoint, &object) => Outgoing {
             body: streaming_body(&object, body.len()).into(),
@@ -33,27 +35,49 @@ pub(super) fn prepare(endpoint: Endpoint, body: &[u8]) -> Outgoing {
             caller_wants_usage: wants_usage(&object),
             expected_choices,
         },
-        _ => Outgoing { body: Bytes::copy_from_slice(body), streamed: false, caller_wants_usage: true, expected_choices },
+        _ => Outgoing {
+            body: Bytes::copy_from_slice(body),
+            streamed: false,
+            caller_wants_usage: true,
+            expected_choices,
+        },
     }
 }
 
 fn can_stream(endpoint: Endpoint, object: &RawObject<'_>) -> bool {
     // Both choose among whole answers, so there is nothing to send before the end.
-    let best_of = object.get("best_of").and_then(|value| value.get().parse::<f64>().ok()).unwrap_or(1.0);
-    let beam_search = object.get("use_beam_search").is_some_and(|value| value.get() == "true");
+    let best_of = object
+        .get("best_of")
+        .and_then(|value| value.get().parse::<f64>().ok())
+        .unwrap_or(1.0);
+    let beam_search = object
+        .get("use_beam_search")
+        .is_some_and(|value| value.get() == "true");
     endpoint != Endpoint::Embeddings && best_of <= 1.0 && !beam_search
 }
 
 /// `n` (1 where absent) for each prompt; a text completion takes several prompts at once.
 fn expected_choices(endpoint: Endpoint, object: &RawObject<'_>) -> u64 {
-    let n = object.get("n").and_then(raw::whole_number).unwrap_or(1).max(1);
-    n.saturating_mul(if endpoint == Endpoint::Completions { prompts(object) } else { 1 })
+    let n = object
+        .get("n")
+        .and_then(raw::whole_number)
+        .unwrap_or(1)
+        .max(1);
+    n.saturating_mul(if endpoint == Endpoint::Completions {
+        prompts(object)
+    } else {
+        1
+    })
 }
 
 fn prompts(object: &RawObject<'_>) -> u64 {
-    let Some(items) = object.get("prompt").and_then(raw::items) else { return 1 };
+    let Some(items) = object.get("prompt").and_then(raw::items) else {
+        return 1;
+    };
     // A list of numbers is one prompt, already cut into its parts.
-    let several = items.first().is_some_and(|first| first.get().starts_with(['"', '[']));
+    let several = items
+        .first()
+        .is_some_and(|first| first.get().starts_with(['"', '[']));
     if several { items.len() as u64 } else { 1 }
 }
 
@@ -94,8 +118,12 @@ fn streaming_body(object: &RawObject<'_>, len_hint: usize) -> Vec<u8> {
 /// The caller's options with usage switched on. What is neither an object nor null is left for the server to refuse.
 fn stream_options(given: Option<&RawValue>) -> String {
     const OURS: &str = r#"{"include_usage":true}"#;
-    let Some(given) = given.filter(|value| !raw::is_null(value)) else { return OURS.to_owned() };
-    let Some(options) = RawObject::of(given) else { return given.get().to_owned() };
+    let Some(given) = given.filter(|value| !raw::is_null(value)) else {
+        return OURS.to_owned();
+    };
+    let Some(options) = RawObject::of(given) else {
+        return given.get().to_owned();
+    };
     let mut out = vec![b'{'];
     for (key, value) in options.iter().filter(|(key, _)| *key != "include_usage") {
         write_member(&mut out, key, value.get());
@@ -136,13 +164,27 @@ mod tests {
 
     #[test]
     fn streaming_members_are_replaced_in_place() {
-        let out = chat(r#"{"stream":false,"a":1,"stream_options":{"include_usage":false,"chunk_size":3}}"#);
-        assert_eq!(text(&out), r#"{"stream":true,"a":1,"stream_options":{"chunk_size":3,"include_usage":true}}"#);
+        let out = chat(
+            r#"{"stream":false,"a":1,"stream_options":{"include_usage":false,"chunk_size":3}}"#,
+        );
+        assert_eq!(
+            text(&out),
+            r#"{"stream":true,"a":1,"stream_options":{"chunk_size":3,"include_usage":true}}"#
+        );
         assert!(!out.caller_wants_usage);
         assert!(chat(r#"{"stream_options":{"include_usage":true}}"#).caller_wants_usage);
-        assert_eq!(text(&chat(r#"{"stream_options":null}"#)), r#"{"stream_options":{"include_usage":true},"stream":true}"#);
-        assert_eq!(text(&chat(r#"{"stream_options":7}"#)), r#"{"stream_options":7,"stream":true}"#);
-        assert_eq!(text(&chat("{}")), r#"{"stream":true,"stream_options":{"include_usage":true}}"#);
+        assert_eq!(
+            text(&chat(r#"{"stream_options":null}"#)),
+            r#"{"stream_options":{"include_usage":true},"stream":true}"#
+        );
+        assert_eq!(
+            text(&chat(r#"{"stream_options":7}"#)),
+            r#"{"stream_options":7,"stream":true}"#
+        );
+        assert_eq!(
+            text(&chat("{}")),
+            r#"{"stream":true,"stream_options":{"include_usage":true}}"#
+        );
     }
 
     #[test]
@@ -150,12 +192,25 @@ mod tests {
         let body = r#"{ "model":"m" ,"input":"x"}"#;
         let out = prepare(Endpoint::Embeddings, body.as_bytes());
         assert_eq!((text(&out), out.streamed), (body, false));
-        for body in [r#"{"best_of": 2}"#, r#"{"best_of":1e1}"#, r#"{"use_beam_search": true}"#, "[1]", "no json"] {
+        for body in [
+            r#"{"best_of": 2}"#,
+            r#"{"best_of":1e1}"#,
+            r#"{"use_beam_search": true}"#,
+            "[1]",
+            "no json",
+        ] {
             let out = prepare(Endpoint::Completions, body.as_bytes());
             assert_eq!((text(&out), out.streamed), (body, false));
         }
-        for body in [r#"{"best_of":1}"#, r#"{"best_of":null}"#, r#"{"use_beam_search":false}"#] {
-            assert!(prepare(Endpoint::Completions, body.as_bytes()).streamed, "{body}");
+        for body in [
+            r#"{"best_of":1}"#,
+            r#"{"best_of":null}"#,
+            r#"{"use_beam_search":false}"#,
+        ] {
+            assert!(
+                prepare(Endpoint::Completions, body.as_bytes()).streamed,
+                "{body}"
+            );
         }
     }
 
@@ -164,7 +219,8 @@ mod tests {
         assert_eq!(chat("{}").expected_choices, 1);
         assert_eq!(chat(r#"{"n":3}"#).expected_choices, 3);
         assert_eq!(chat(r#"{"n":null}"#).expected_choices, 1);
-        let completions = |body: &str| prepare(Endpoint::Completions, body.as_bytes()).expected_choices;
+        let completions =
+            |body: &str| prepare(Endpoint::Completions, body.as_bytes()).expected_choices;
         assert_eq!(completions(r#"{"prompt":"x"}"#), 1);
         assert_eq!(completions(r#"{"prompt":["a","b"],"n":2}"#), 4);
         assert_eq!(completions(r#"{"prompt":[1,2,3]}"#), 1);

@@ -24,13 +24,22 @@ pub fn parse_retry_after(headers: &HeaderMap, now_wall: SystemTime) -> Option<Du
         .and_then(|value| value.to_str().ok())
         .and_then(parse_http_date)
         .unwrap_or(now_wall);
-    let texts = |name: &HeaderName| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let texts = |name: &HeaderName| {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+    };
     let standard = texts(&RETRY_AFTER).filter_map(|text| {
         let text = text.trim();
-        parse_decimal(text, 1_000_000_000).or_else(|| parse_http_date(text)?.duration_since(origin).ok())
+        parse_decimal(text, 1_000_000_000)
+            .or_else(|| parse_http_date(text)?.duration_since(origin).ok())
     });
     let millis = texts(&RETRY_AFTER_MS).filter_map(|text| parse_decimal(text.trim(), 1_000_000));
-    standard.chain(millis).filter(|wait| *wait <= LONGEST_WAIT).max()
+    standard
+        .chain(millis)
+        .filter(|wait| *wait <= LONGEST_WAIT)
+        .max()
 }
 
 /// `digits[.digits]` of a unit that has `unit_nanos` nanoseconds; anything else, or what does not fit, is `None`.
@@ -106,7 +115,21 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_hint() {
-        for value in ["", "-1", "abc", "1e3", "+2", "1.", ".5", "1.5.2", "NaN", "inf", "2592001", "99999999999999999999999", "2 s"] {
+        for value in [
+            "",
+            "-1",
+            "abc",
+            "1e3",
+            "+2",
+            "1.",
+            ".5",
+            "1.5.2",
+            "NaN",
+            "inf",
+            "2592001",
+            "99999999999999999999999",
+            "2 s",
+        ] {
             assert_eq!(after(value), None, "{value}");
         }
         assert_eq!(wait(&[]), None);
@@ -122,9 +145,27 @@ mod tests {
     #[test]
     fn a_date_counts_from_the_responses_own_clock() {
         let an_hour_off = ("date", "Tue, 01 Dec 2026 13:00:00 GMT");
-        assert_eq!(wait(&[an_hour_off, ("retry-after", "Tue, 01 Dec 2026 13:00:03 GMT")]), ms(3_000));
-        assert_eq!(wait(&[an_hour_off, ("retry-after", "Tue, 01 Dec 2026 12:59:59 GMT")]), None);
-        assert_eq!(wait(&[("date", "yesterday"), ("retry-after", "Tue, 01 Dec 2026 12:00:03 GMT")]), ms(3_000));
+        assert_eq!(
+            wait(&[
+                an_hour_off,
+                ("retry-after", "Tue, 01 Dec 2026 13:00:03 GMT")
+            ]),
+            ms(3_000)
+        );
+        assert_eq!(
+            wait(&[
+                an_hour_off,
+                ("retry-after", "Tue, 01 Dec 2026 12:59:59 GMT")
+            ]),
+            None
+        );
+        assert_eq!(
+            wait(&[
+                ("date", "yesterday"),
+                ("retry-after", "Tue, 01 Dec 2026 12:00:03 GMT")
+            ]),
+            ms(3_000)
+        );
     }
 
     #[test]
@@ -139,7 +180,13 @@ mod tests {
         assert_eq!(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), moment);
         assert_eq!(parse_http_date("Sunday, 06-Nov-94 08:49:37 GMT"), moment);
         assert_eq!(parse_http_date("Sun Nov  6 08:49:37 1994"), moment);
-        for text in ["", "tomorrow", "Mon, 06 Nov 1994 08:49:37 GMT", "Sun, 32 Nov 1994 08:49:37 GMT", "1994-11-06"] {
+        for text in [
+            "",
+            "tomorrow",
+            "Mon, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 32 Nov 1994 08:49:37 GMT",
+            "1994-11-06",
+        ] {
             assert_eq!(parse_http_date(text), None, "{text}");
         }
     }
@@ -147,15 +194,30 @@ mod tests {
     #[test]
     fn milliseconds_are_read() {
         assert_eq!(wait(&[("retry-after-ms", "250")]), ms(250));
-        assert_eq!(wait(&[("retry-after-ms", "0.5")]), Some(Duration::from_micros(500)));
+        assert_eq!(
+            wait(&[("retry-after-ms", "0.5")]),
+            Some(Duration::from_micros(500))
+        );
         assert_eq!(wait(&[("retry-after-ms", "-3")]), None);
     }
 
     #[test]
     fn of_conflicting_hints_the_longest_valid_one_holds() {
-        assert_eq!(wait(&[("retry-after", "2"), ("retry-after", "5")]), ms(5_000));
-        assert_eq!(wait(&[("retry-after", "5"), ("retry-after", "abc")]), ms(5_000));
-        assert_eq!(wait(&[("retry-after", "1"), ("retry-after-ms", "1500")]), ms(1_500));
-        assert_eq!(wait(&[("retry-after", "2"), ("retry-after", "99999999")]), ms(2_000));
+        assert_eq!(
+            wait(&[("retry-after", "2"), ("retry-after", "5")]),
+            ms(5_000)
+        );
+        assert_eq!(
+            wait(&[("retry-after", "5"), ("retry-after", "abc")]),
+            ms(5_000)
+        );
+        assert_eq!(
+            wait(&[("retry-after", "1"), ("retry-after-ms", "1500")]),
+            ms(1_500)
+        );
+        assert_eq!(
+            wait(&[("retry-after", "2"), ("retry-after", "99999999")]),
+            ms(2_000)
+        );
     }
 }

@@ -3,6 +3,8 @@
 //! A parser of our own, because bytes must come out exactly as they came in, wherever the network cut them, and because
 //! one event must be bounded.
 
+use super::plain::BOM;
+
 /// One event with data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Event {
@@ -27,8 +29,6 @@ pub(super) struct Parser {
     at_start: bool,
     max_event_bytes: usize,
 }
-
-const BOM: &[u8] = b"\xef\xbb\xbf";
 
 impl Parser {
     /// A parser that refuses an event (or a line) of more than `max_event_bytes`.
@@ -117,30 +117,47 @@ mod tests {
 
     fn parse(input: &[u8]) -> Vec<String> {
         let events = Parser::new(1_000).push(input).unwrap();
-        events.into_iter().map(|event| String::from_utf8(event.data).unwrap()).collect()
+        events
+            .into_iter()
+            .map(|event| String::from_utf8(event.data).unwrap())
+            .collect()
     }
 
     #[test]
     fn every_line_ending_ends_a_line() {
-        for input in ["data: a\n\ndata: b\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r", "data: a\r\n\ndata:b\n\r\n"] {
+        for input in [
+            "data: a\n\ndata: b\n\n",
+            "data: a\r\n\r\ndata: b\r\n\r\n",
+            "data: a\r\rdata: b\r\r",
+            "data: a\r\n\ndata:b\n\r\n",
+        ] {
             assert_eq!(parse(input.as_bytes()), ["a", "b"], "{input:?}");
         }
     }
 
     #[test]
     fn data_lines_are_joined_and_only_one_space_is_taken() {
-        assert_eq!(parse(b"data: a\ndata:  b\ndata\ndata:c\n\n"), ["a\n b\n\nc"]);
+        assert_eq!(
+            parse(b"data: a\ndata:  b\ndata\ndata:c\n\n"),
+            ["a\n b\n\nc"]
+        );
     }
 
     #[test]
     fn comments_other_fields_and_a_byte_order_mark_are_passed_over() {
-        assert_eq!(parse(b"\xef\xbb\xbfdata: a\n: ping\nid: 1\nretry: 5\nfoo\nevent: x\n\n:\n\n\n"), ["a"]);
+        assert_eq!(
+            parse(b"\xef\xbb\xbfdata: a\n: ping\nid: 1\nretry: 5\nfoo\nevent: x\n\n:\n\n\n"),
+            ["a"]
+        );
         assert_eq!(parse(b"\xef\xbb\xbf: x\n\n"), [""; 0]);
     }
 
     #[test]
     fn an_event_without_data_is_none() {
-        assert_eq!(parse(b"event: ping\n\ndata:\n\ndata: \n\ndata: a\n\n"), ["a"]);
+        assert_eq!(
+            parse(b"event: ping\n\ndata:\n\ndata: \n\ndata: a\n\n"),
+            ["a"]
+        );
     }
 
     #[test]
@@ -151,14 +168,28 @@ mod tests {
 
     #[test]
     fn an_error_event_is_known_by_its_name_for_one_event() {
-        let events = Parser::new(100).push(b"event: error\ndata: x\n\ndata: y\n\n").unwrap();
-        assert_eq!(events.iter().map(|event| event.named_error).collect::<Vec<_>>(), [true, false]);
+        let events = Parser::new(100)
+            .push(b"event: error\ndata: x\n\ndata: y\n\n")
+            .unwrap();
+        assert_eq!(
+            events
+                .iter()
+                .map(|event| event.named_error)
+                .collect::<Vec<_>>(),
+            [true, false]
+        );
     }
 
     #[test]
     fn one_event_is_bounded_in_a_line_and_over_lines() {
-        assert_eq!(Parser::new(10).push(b"data: 12345678901"), Err(EventTooLarge));
-        assert_eq!(Parser::new(10).push(b"data:12\ndata:34\ndata:56\ndata:78\n"), Err(EventTooLarge));
+        assert_eq!(
+            Parser::new(10).push(b"data: 12345678901"),
+            Err(EventTooLarge)
+        );
+        assert_eq!(
+            Parser::new(10).push(b"data:12\ndata:34\ndata:56\ndata:78\n"),
+            Err(EventTooLarge)
+        );
         let mut parser = Parser::new(10);
         for _ in 0..100 {
             assert_eq!(parser.push(b"data:1234\n\n").unwrap().len(), 1);

@@ -66,11 +66,18 @@ pub fn read_error(status: Option<u16>, body: &[u8]) -> UpstreamDetail {
 
 /// The status that an error inside a stream names as its code, if that is an error status.
 pub(super) fn named_status(detail: &UpstreamDetail) -> Option<u16> {
-    detail.code.as_deref().and_then(|code| code.parse().ok()).filter(|status| (400..=599).contains(status))
+    detail
+        .code
+        .as_deref()
+        .and_then(|code| code.parse().ok())
+        .filter(|status| (400..=599).contains(status))
 }
 
 fn message_only(text: &str) -> UpstreamDetail {
-    UpstreamDetail { message: tidy(text.trim(), MAX_MESSAGE_CHARS), ..UpstreamDetail::default() }
+    UpstreamDetail {
+        message: tidy(text.trim(), MAX_MESSAGE_CHARS),
+        ..UpstreamDetail::default()
+    }
 }
 
 fn from_members(error: &Value) -> UpstreamDetail {
@@ -91,15 +98,34 @@ fn from_members(error: &Value) -> UpstreamDetail {
 /// FastAPI's `detail`: a text, or a list of `{loc, msg, type}`.
 fn from_detail(detail: &Value) -> (String, Option<String>) {
     let Value::Array(items) = detail else {
-        return (detail.as_str().map_or_else(|| detail.to_string(), str::to_owned), None);
+        return (
+            detail
+                .as_str()
+                .map_or_else(|| detail.to_string(), str::to_owned),
+            None,
+        );
     };
-    let messages: Vec<String> =
-        items.iter().map(|item| item["msg"].as_str().map_or_else(|| item.to_string(), str::to_owned)).collect();
-    let param = items.first().and_then(|item| item["loc"].as_array()).map(|path| {
-        let steps: Vec<String> =
-            path.iter().map(|step| step.as_str().map_or_else(|| step.to_string(), str::to_owned)).collect();
-        tidy(&steps.join("."), MAX_WORD_CHARS)
-    });
+    let messages: Vec<String> = items
+        .iter()
+        .map(|item| {
+            item["msg"]
+                .as_str()
+                .map_or_else(|| item.to_string(), str::to_owned)
+        })
+        .collect();
+    let param = items
+        .first()
+        .and_then(|item| item["loc"].as_array())
+        .map(|path| {
+            let steps: Vec<String> = path
+                .iter()
+                .map(|step| {
+                    step.as_str()
+                        .map_or_else(|| step.to_string(), str::to_owned)
+                })
+                .collect();
+            tidy(&steps.join("."), MAX_WORD_CHARS)
+        });
     (messages.join("; "), param)
 }
 
@@ -172,12 +198,16 @@ mod tests {
         assert_eq!(detail.kind.as_deref(), Some("invalid_request_error"));
         assert_eq!(detail.param.as_deref(), Some("messages"));
         assert_eq!(detail.message, "too long");
-        assert_eq!(detail.sentence(), "the model server answered 400 (context_length_exceeded): too long");
+        assert_eq!(
+            detail.sentence(),
+            "the model server answered 400 (context_length_exceeded): too long"
+        );
     }
 
     #[test]
     fn a_numeric_code_is_kept_as_digits() {
-        let detail = read(r#"{"error":{"message":"m","type":"BadRequestError","param":null,"code":400}}"#);
+        let detail =
+            read(r#"{"error":{"message":"m","type":"BadRequestError","param":null,"code":400}}"#);
         assert_eq!(detail.code.as_deref(), Some("400"));
         assert_eq!(named_status(&detail), Some(400));
         assert_eq!(detail.param, None);
@@ -187,13 +217,30 @@ mod tests {
     fn other_shapes_are_understood() {
         assert_eq!(read(r#"{"error":"no slot"}"#).message, "no slot");
         let tgi = read(r#"{"error":"bad","error_type":"validation"}"#);
-        assert_eq!((tgi.message.as_str(), tgi.kind.as_deref()), ("bad", Some("validation")));
-        assert_eq!(read(r#"{"object":"error","message":"gone","code":404}"#).message, "gone");
+        assert_eq!(
+            (tgi.message.as_str(), tgi.kind.as_deref()),
+            ("bad", Some("validation"))
+        );
+        assert_eq!(
+            read(r#"{"object":"error","message":"gone","code":404}"#).message,
+            "gone"
+        );
         assert_eq!(read(r#"{"detail":"Not Found"}"#).message, "Not Found");
-        let list = read(r#"{"detail":[{"loc":["body","n"],"msg":"must be > 0","type":"x"},{"loc":[],"msg":"also"}]}"#);
-        assert_eq!((list.message.as_str(), list.param.as_deref()), ("must be > 0; also", Some("body.n")));
-        assert_eq!(read("  upstream connect error\n").message, "upstream connect error");
-        assert_eq!(read("<html><head><TITLE>502 Bad Gateway</TITLE></head></html>").message, "502 Bad Gateway");
+        let list = read(
+            r#"{"detail":[{"loc":["body","n"],"msg":"must be > 0","type":"x"},{"loc":[],"msg":"also"}]}"#,
+        );
+        assert_eq!(
+            (list.message.as_str(), list.param.as_deref()),
+            ("must be > 0; also", Some("body.n"))
+        );
+        assert_eq!(
+            read("  upstream connect error\n").message,
+            "upstream connect error"
+        );
+        assert_eq!(
+            read("<html><head><TITLE>502 Bad Gateway</TITLE></head></html>").message,
+            "502 Bad Gateway"
+        );
         assert_eq!(read("<html><body>x").message, "an HTML page");
         assert_eq!(read("").message, "");
         assert_eq!(read("[1,2]").message, "[1,2]");
@@ -206,14 +253,25 @@ mod tests {
         let long = read_error(Some(500), "ä".repeat(5_000).as_bytes());
         assert_eq!(long.message.chars().count(), MAX_MESSAGE_CHARS);
         assert!(long.sentence().chars().count() <= MAX_MESSAGE_CHARS);
-        assert_eq!(read("a\u{1b}[31mb\nc\u{202e}d").message, "a\\u{1b}[31mb\\nc\\u{202e}d");
+        assert_eq!(
+            read("a\u{1b}[31mb\nc\u{202e}d").message,
+            "a\\u{1b}[31mb\\nc\\u{202e}d"
+        );
         let controls = read_error(None, "\u{1}".repeat(5_000).as_bytes());
         assert!(controls.message.chars().count() <= MAX_MESSAGE_CHARS);
-        assert!(read(&format!(r#"{{"error":{{"code":"{}"}}}}"#, "c".repeat(500))).code.is_some_and(|c| c.chars().count() == MAX_WORD_CHARS));
+        assert!(
+            read(&format!(r#"{{"error":{{"code":"{}"}}}}"#, "c".repeat(500)))
+                .code
+                .is_some_and(|c| c.chars().count() == MAX_WORD_CHARS)
+        );
     }
 
     #[test]
     fn bytes_that_are_no_text_do_no_harm() {
-        assert!(read_error(Some(500), &[0xff, 0xfe, 0x00, 0x80]).message.contains("\\u{0}"));
+        assert!(
+            read_error(Some(500), &[0xff, 0xfe, 0x00, 0x80])
+                .message
+                .contains("\\u{0}")
+        );
     }
 }

@@ -45,7 +45,10 @@ pub(super) enum Member {
 
 impl Members {
     pub(super) fn get(&self, name: &str) -> Option<&Member> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, member)| member)
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, member)| member)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
@@ -53,29 +56,47 @@ impl Members {
     }
 
     /// Takes in every member of an object that stands at `place`.
-    pub(super) fn grow(&mut self, place: Place, object: &RawObject<'_>, tally: &mut Tally) -> Result<(), Malformed> {
+    pub(super) fn grow(
+        &mut self,
+        place: Place,
+        object: &RawObject<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), Malformed> {
         if object.len() > MAX_MEMBERS {
             return Err(Malformed("an object has too many members"));
         }
         for (name, value) in object.iter() {
             let rule = rules::rule(place, name, value);
             if rule != Rule::Skip {
-                let kept_as = if place == Place::Choice && name == "delta" { "message" } else { name };
+                let kept_as = if place == Place::Choice && name == "delta" {
+                    "message"
+                } else {
+                    name
+                };
                 self.take(kept_as, rule, value, tally)?;
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, name: &str, rule: Rule, value: &RawValue, tally: &mut Tally) -> Result<(), Malformed> {
+    fn take(
+        &mut self,
+        name: &str,
+        rule: Rule,
+        value: &RawValue,
+        tally: &mut Tally,
+    ) -> Result<(), Malformed> {
         let position = match self.0.iter().position(|(key, _)| key == name) {
             // A null says that there is nothing new.
             Some(_) if raw::is_null(value) => return Ok(()),
             Some(position) => position,
-            None if self.0.len() >= MAX_MEMBERS => return Err(Malformed("an object has too many members")),
+            None if self.0.len() >= MAX_MEMBERS => {
+                return Err(Malformed("an object has too many members"));
+            }
             None => {
                 tally.kept_bytes += name.len() + 4;
-                self.0.push((name.to_owned(), Member::Raw("null".to_owned())));
+                self.0
+                    .push((name.to_owned(), Member::Raw("null".to_owned())));
                 self.0.len() - 1
             }
         };
@@ -103,7 +124,10 @@ impl Member {
                 self.join(piece, rule == Rule::JoinNew, tally);
             }
             Rule::Append => {
-                let inside = value.get().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+                let inside = value
+                    .get()
+                    .strip_prefix('[')
+                    .and_then(|text| text.strip_suffix(']'));
                 let inside = inside.ok_or(Malformed("a list is no list"))?.trim();
                 let list = self.become_list();
                 if !list.is_empty() && !inside.is_empty() {
@@ -168,14 +192,19 @@ impl Member {
         if !matches!(self, Self::Indexed(_)) {
             *self = Self::Indexed(BTreeMap::new());
         }
-        let Self::Indexed(entries) = self else { return Ok(()) };
+        let Self::Indexed(entries) = self else {
+            return Ok(());
+        };
         for item in raw::items(value).ok_or(Malformed("a list cannot be read"))? {
             let item = RawObject::of(item).ok_or(Malformed("a tool call is no object"))?;
             let index = rules::index_of(&item).unwrap_or_else(|| unnumbered(entries, &item));
             if !entries.contains_key(&index) && entries.len() >= MAX_MEMBERS {
                 return Err(Malformed("there are too many tool calls"));
             }
-            entries.entry(index).or_default().grow(Place::ToolCall, &item, tally)?;
+            entries
+                .entry(index)
+                .or_default()
+                .grow(Place::ToolCall, &item, tally)?;
         }
         Ok(())
     }
@@ -210,9 +239,14 @@ impl Member {
 /// goes on with the last.
 fn unnumbered(entries: &BTreeMap<u64, Members>, item: &RawObject<'_>) -> u64 {
     let last = entries.keys().next_back().copied();
-    let id = item.get("id").filter(|id| !raw::is_null(id)).map(RawValue::get);
+    let id = item
+        .get("id")
+        .filter(|id| !raw::is_null(id))
+        .map(RawValue::get);
     let same_id = id.and_then(|id| {
-        entries.iter().find(|(_, members)| matches!(members.get("id"), Some(Member::Raw(text)) if text == id))
+        entries
+            .iter()
+            .find(|(_, members)| matches!(members.get("id"), Some(Member::Raw(text)) if text == id))
     });
     match (same_id, last) {
         (Some((index, _)), _) => *index,

@@ -92,16 +92,20 @@ impl Assembler {
     /// Takes in the data of one event.
     pub(super) fn add(&mut self, data: &[u8]) -> Result<Brought, BadChunk> {
         let chunk = RawObject::parse(data).map_err(|error| BadChunk::Invalid(error.to_string()))?;
-        let says_error = chunk.get("object").is_some_and(|object| object.get() == "\"error\"");
+        let says_error = chunk
+            .get("object")
+            .is_some_and(|object| object.get() == "\"error\"");
         if says_error || chunk.get("error").is_some_and(raw::is_truthy) {
             return Err(BadChunk::Error);
         }
-        let mut tally = Tally { kept_bytes: self.kept_bytes, text_came: false };
+        let mut tally = Tally {
+            kept_bytes: self.kept_bytes,
+            text_came: false,
+        };
         self.top.grow(Place::Chunk, &chunk, &mut tally)?;
         let choices = match chunk.get("choices") {
-            Some(choices) if !raw::is_null(choices) => {
-                raw::items(choices).ok_or_else(|| BadChunk::Invalid("choices is no list".to_owned()))?
-            }
+            Some(choices) if !raw::is_null(choices) => raw::items(choices)
+                .ok_or_else(|| BadChunk::Invalid("choices is no list".to_owned()))?,
             _ => Vec::new(),
         };
         for choice in &choices {
@@ -122,13 +126,21 @@ impl Assembler {
     }
 
     fn add_choice(&mut self, choice: &RawValue, tally: &mut Tally) -> Result<(), BadChunk> {
-        let choice = RawObject::of(choice).ok_or_else(|| BadChunk::Invalid("a choice is no object".to_owned()))?;
+        let choice = RawObject::of(choice)
+            .ok_or_else(|| BadChunk::Invalid("a choice is no object".to_owned()))?;
         let index = rules::index_of(&choice).unwrap_or(0);
         if !self.choices.contains_key(&index) && self.choices.len() >= MAX_CHOICES {
             return Err(BadChunk::Invalid("there are too many choices".to_owned()));
         }
-        let mut own = Tally { kept_bytes: tally.kept_bytes, text_came: false };
-        self.choices.entry(index).or_default().0.grow(Place::Choice, &choice, &mut own)?;
+        let mut own = Tally {
+            kept_bytes: tally.kept_bytes,
+            text_came: false,
+        };
+        self.choices
+            .entry(index)
+            .or_default()
+            .0
+            .grow(Place::Choice, &choice, &mut own)?;
         tally.kept_bytes = own.kept_bytes;
         self.pieces += u64::from(own.text_came);
         Ok(())
@@ -139,7 +151,8 @@ impl Assembler {
         self.reported = usage::read(Some(usage));
         self.reported.odd |= odd;
         let before = self.usage.replace(usage.get().to_owned());
-        tally.kept_bytes = (tally.kept_bytes + usage.get().len()).saturating_sub(before.map_or(0, |text| text.len()));
+        tally.kept_bytes = (tally.kept_bytes + usage.get().len())
+            .saturating_sub(before.map_or(0, |text| text.len()));
     }
 
     /// The server sent its end marker.
@@ -156,17 +169,33 @@ impl Assembler {
     /// end marker is believed about how many choices there are, since some ignore `n`.
     pub(super) fn is_whole(&self) -> bool {
         let seen = self.choices.len() as u64;
-        let enough = if self.done_marker { seen > 0 } else { seen >= self.expected_choices.max(1) };
-        enough && self.choices.values().all(|choice| choice.finish_reason().is_some())
+        let enough = if self.done_marker {
+            seen > 0
+        } else {
+            seen >= self.expected_choices.max(1)
+        };
+        enough
+            && self
+                .choices
+                .values()
+                .all(|choice| choice.finish_reason().is_some())
     }
 
     /// What is missing, for people.
     pub(super) fn missing(&self) -> String {
-        let finished = self.choices.values().filter(|choice| choice.finish_reason().is_some()).count();
+        let finished = self
+            .choices
+            .values()
+            .filter(|choice| choice.finish_reason().is_some())
+            .count();
         format!(
             "the stream ended with {finished} of {} choices finished{}",
             self.expected_choices.max(self.choices.len() as u64),
-            if self.done_marker { ", though it says [DONE]" } else { "" }
+            if self.done_marker {
+                ", though it says [DONE]"
+            } else {
+                ""
+            }
         )
     }
 
@@ -177,7 +206,9 @@ impl Assembler {
 
     /// Output tokens so far: the server's count if it gave one, else the pieces of text.
     pub(super) fn output_tokens(&self) -> u64 {
-        self.reported.output.map_or(self.pieces, |reported| if reported == 0 { self.pieces } else { reported })
+        self.reported.output.map_or(self.pieces, |reported| {
+            if reported == 0 { self.pieces } else { reported }
+        })
     }
 
     /// Pieces of text that came, the estimate of output tokens.
@@ -193,7 +224,9 @@ impl Assembler {
     /// The finish reasons by index of their choices.
     pub(super) fn finish_reasons(&self) -> Vec<String> {
         let texts = self.choices.values().filter_map(Choice::finish_reason);
-        texts.filter_map(|text| serde_json::from_str(text).ok()).collect()
+        texts
+            .filter_map(|text| serde_json::from_str(text).ok())
+            .collect()
     }
 
     /// The body so far; whole once [`Self::is_whole`].
@@ -206,14 +239,22 @@ impl Assembler {
         let mut out = Vec::with_capacity(self.kept_bytes + 256);
         out.push(b'{');
         for (name, member) in self.top.iter() {
-            write_member(&mut out, name, |out| if name == "object" { write_object(out) } else { member.write(out) });
+            write_member(&mut out, name, |out| {
+                if name == "object" {
+                    write_object(out)
+                } else {
+                    member.write(out)
+                }
+            });
         }
         if self.top.get("object").is_none() {
             write_member(&mut out, "object", write_object);
         }
         write_member(&mut out, "choices", |out| self.write_choices(out));
         if let Some(usage) = &self.usage {
-            write_member(&mut out, "usage", |out| out.extend_from_slice(usage.as_bytes()));
+            write_member(&mut out, "usage", |out| {
+                out.extend_from_slice(usage.as_bytes())
+            });
         }
         out.push(b'}');
         out
@@ -237,7 +278,9 @@ impl Assembler {
             _ => ("message", r#"{"role":"assistant","content":null}"#),
         };
         out.push(b'{');
-        write_member(out, "index", |out| out.extend_from_slice(index.to_string().as_bytes()));
+        write_member(out, "index", |out| {
+            out.extend_from_slice(index.to_string().as_bytes())
+        });
         write_member(out, answer, |out| match choice.0.get(answer) {
             Some(Member::Object(message)) => write_message(message, out),
             Some(text @ Member::Text(_)) => text.write(out),
@@ -256,7 +299,10 @@ impl Assembler {
 /// A message has a role and a content in any case; the content of one that only calls tools is null.
 fn write_message(message: &Members, out: &mut Vec<u8>) {
     let calls = ["tool_calls", "function_call"].iter().any(|name| {
-        matches!(message.get(name), Some(Member::Indexed(_) | Member::Object(_)))
+        matches!(
+            message.get(name),
+            Some(Member::Indexed(_) | Member::Object(_))
+        )
     });
     out.push(b'{');
     write_member(out, "role", |out| match message.get("role") {
@@ -268,7 +314,10 @@ fn write_message(message: &Members, out: &mut Vec<u8>) {
         Some(content) => content.write(out),
         None => out.extend_from_slice(b"null"),
     });
-    for (name, member) in message.iter().filter(|(name, _)| !matches!(*name, "role" | "content")) {
+    for (name, member) in message
+        .iter()
+        .filter(|(name, _)| !matches!(*name, "role" | "content"))
+    {
         write_member(out, name, |out| member.write(out));
     }
     out.push(b'}');

@@ -58,7 +58,9 @@ pub(super) fn rule(place: Place, name: &str, value: &RawValue) -> Rule {
         // Servers that send the ids of their pieces send them piece by piece.
         (Choice | Delta, "token_ids") | (Delta, "annotations") if list => Rule::Append,
         (Delta, "tool_calls") if list => Rule::GrowByIndex,
-        (Delta, "function_call") | (ToolCall, "function" | "custom") if object => Rule::Grow(Function),
+        (Delta, "function_call") | (ToolCall, "function" | "custom") if object => {
+            Rule::Grow(Function)
+        }
         (Delta, "audio") if object => Rule::Grow(Audio),
         (Delta, "role") | (ToolCall, "id" | "type") | (Audio, "id") => Rule::Last,
         // Some servers repeat the name with every piece of the arguments.

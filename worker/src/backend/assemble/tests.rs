@@ -86,7 +86,13 @@ fn tool_calls_without_an_index_are_told_apart_by_id() {
     );
     let json: Value = serde_json::from_slice(&whole.body()).unwrap();
     let calls = &json["choices"][0]["message"]["tool_calls"];
-    assert_eq!((&calls[0]["function"]["arguments"], &calls[1]["function"]["arguments"]), (&"124".into(), &"3".into()));
+    assert_eq!(
+        (
+            &calls[0]["function"]["arguments"],
+            &calls[1]["function"]["arguments"]
+        ),
+        (&"124".into(), &"3".into())
+    );
 }
 
 #[test]
@@ -123,30 +129,45 @@ fn a_surrogate_pair_split_over_two_chunks_is_one_character_again() {
 fn first_chunks_that_say_nothing_give_way() {
     let whole = fed(
         chat(),
-        &[r#"{"id":"","created":0,"model":"","choices":[]}"#, r#"{"id":"c","created":5,"model":"m","choices":[]}"#],
+        &[
+            r#"{"id":"","created":0,"model":"","choices":[]}"#,
+            r#"{"id":"c","created":5,"model":"m","choices":[]}"#,
+        ],
     );
-    assert_eq!(body(&whole), r#"{"id":"c","created":5,"model":"m","object":"chat.completion","choices":[]}"#);
+    assert_eq!(
+        body(&whole),
+        r#"{"id":"c","created":5,"model":"m","object":"chat.completion","choices":[]}"#
+    );
 }
 
 #[test]
 fn an_answer_is_whole_only_when_every_choice_has_finished() {
-    let finish = |index: u64| format!(r#"{{"choices":[{{"index":{index},"delta":{{}},"finish_reason":"stop"}}]}}"#);
+    let finish = |index: u64| {
+        format!(r#"{{"choices":[{{"index":{index},"delta":{{}},"finish_reason":"stop"}}]}}"#)
+    };
     let mut two = Assembler::new(Endpoint::ChatCompletions, 2, 1_000);
     assert!(!two.is_whole());
     two.add(finish(0).as_bytes()).unwrap();
     assert!(!two.is_whole(), "the second is missing");
-    two.add(br#"{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":""}]}"#).unwrap();
+    two.add(br#"{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":""}]}"#)
+        .unwrap();
     assert!(!two.is_whole(), "an empty reason is none");
     two.note_done();
     assert!(!two.is_whole(), "an end marker finishes no choice");
-    assert_eq!(two.missing(), "the stream ended with 1 of 2 choices finished, though it says [DONE]");
+    assert_eq!(
+        two.missing(),
+        "the stream ended with 1 of 2 choices finished, though it says [DONE]"
+    );
     two.add(finish(1).as_bytes()).unwrap();
     assert!(two.is_whole());
 
     let mut ignores_n = Assembler::new(Endpoint::ChatCompletions, 2, 1_000);
     ignores_n.add(finish(0).as_bytes()).unwrap();
     ignores_n.note_done();
-    assert!(ignores_n.is_whole(), "a server that ends its stream is believed about how many there are");
+    assert!(
+        ignores_n.is_whole(),
+        "a server that ends its stream is believed about how many there are"
+    );
 
     let mut nothing = chat();
     nothing.note_done();
@@ -166,17 +187,35 @@ fn what_is_no_chunk_is_refused() {
         r#"{"choices":[{"delta":{"tool_calls":[7]}}]}"#,
         "{\"choices\":[{\"delta\":{\"content\":\"\u{1}\"}}]}",
     ] {
-        assert!(matches!(chat().add(chunk.as_bytes()), Err(BadChunk::Invalid(_))), "{chunk}");
+        assert!(
+            matches!(chat().add(chunk.as_bytes()), Err(BadChunk::Invalid(_))),
+            "{chunk}"
+        );
     }
-    assert!(matches!(chat().add(b"{\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}"), Err(BadChunk::Invalid(_))));
+    assert!(matches!(
+        chat().add(b"{\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}"),
+        Err(BadChunk::Invalid(_))
+    ));
 }
 
 #[test]
 fn an_error_in_the_stream_is_an_error_whatever_its_shape() {
-    for chunk in [r#"{"error":{"message":"x"}}"#, r#"{"error":"x","choices":[]}"#, r#"{"object":"error","message":"x"}"#] {
-        assert_eq!(chat().add(chunk.as_bytes()), Err(BadChunk::Error), "{chunk}");
+    for chunk in [
+        r#"{"error":{"message":"x"}}"#,
+        r#"{"error":"x","choices":[]}"#,
+        r#"{"object":"error","message":"x"}"#,
+    ] {
+        assert_eq!(
+            chat().add(chunk.as_bytes()),
+            Err(BadChunk::Error),
+            "{chunk}"
+        );
     }
-    for chunk in [r#"{"error":null,"choices":[]}"#, r#"{"error":{},"choices":[]}"#, r#"{"error":""}"#] {
+    for chunk in [
+        r#"{"error":null,"choices":[]}"#,
+        r#"{"error":{},"choices":[]}"#,
+        r#"{"error":""}"#,
+    ] {
         assert!(chat().add(chunk.as_bytes()).is_ok(), "{chunk}");
     }
 }
@@ -186,13 +225,18 @@ fn the_answer_is_bounded_by_what_is_kept() {
     let mut small = Assembler::new(Endpoint::ChatCompletions, 1, 200);
     let chunk = br#"{"id":"c","choices":[{"index":0,"delta":{"content":"ten bytes."}}]}"#;
     let taken = (0..100).take_while(|_| small.add(chunk).is_ok()).count();
-    assert!((10..20).contains(&taken), "{taken} pieces of ten bytes in 200");
+    assert!(
+        (10..20).contains(&taken),
+        "{taken} pieces of ten bytes in 200"
+    );
     assert_eq!(small.add(chunk), Err(BadChunk::TooLarge));
 
     // A value that is replaced does not count twice.
     let mut replaced = Assembler::new(Endpoint::ChatCompletions, 1, 200);
     for _ in 0..100 {
-        replaced.add(br#"{"x":"0123456789","choices":[],"usage":{"completion_tokens":1}}"#).unwrap();
+        replaced
+            .add(br#"{"x":"0123456789","choices":[],"usage":{"completion_tokens":1}}"#)
+            .unwrap();
     }
 }
 
@@ -203,9 +247,18 @@ fn progress_and_usage_chunks_are_told_apart() {
         let brought = assembler.add(chunk.as_bytes()).unwrap();
         (brought.progress, brought.usage_only)
     };
-    assert_eq!(brought(r#"{"choices":[{"index":0,"delta":{}}]}"#), (true, false));
-    assert_eq!(brought(r#"{"choices":[],"usage":{"completion_tokens":3}}"#), (true, true));
-    assert_eq!(brought(r#"{"choices":[{"index":0,"delta":{}}],"usage":{"completion_tokens":3}}"#), (true, false));
+    assert_eq!(
+        brought(r#"{"choices":[{"index":0,"delta":{}}]}"#),
+        (true, false)
+    );
+    assert_eq!(
+        brought(r#"{"choices":[],"usage":{"completion_tokens":3}}"#),
+        (true, true)
+    );
+    assert_eq!(
+        brought(r#"{"choices":[{"index":0,"delta":{}}],"usage":{"completion_tokens":3}}"#),
+        (true, false)
+    );
     assert_eq!(brought(r#"{"choices":[],"usage":null}"#), (false, false));
     assert_eq!(brought(r#"{"type":"ping"}"#), (false, false));
 }
@@ -213,10 +266,23 @@ fn progress_and_usage_chunks_are_told_apart() {
 #[test]
 fn tokens_are_estimated_until_the_server_counts() {
     let piece = r#"{"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{"reasoning":"y"}}]}"#;
-    let mut assembler = fed(chat(), &[piece, r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#]);
+    let mut assembler = fed(
+        chat(),
+        &[
+            piece,
+            r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#,
+        ],
+    );
     assert_eq!(assembler.output_tokens(), 2);
-    assembler.add(br#"{"choices":[],"usage":{"completion_tokens":9}}"#).unwrap();
+    assembler
+        .add(br#"{"choices":[],"usage":{"completion_tokens":9}}"#)
+        .unwrap();
     assert_eq!(assembler.output_tokens(), 9);
-    assembler.add(br#"{"choices":[],"usage":{"completion_tokens":-9}}"#).unwrap();
-    assert_eq!((assembler.output_tokens(), assembler.reported().odd), (2, true));
+    assembler
+        .add(br#"{"choices":[],"usage":{"completion_tokens":-9}}"#)
+        .unwrap();
+    assert_eq!(
+        (assembler.output_tokens(), assembler.reported().odd),
+        (2, true)
+    );
 }

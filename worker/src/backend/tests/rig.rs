@@ -10,14 +10,22 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, CallFailure, CallOutcome, CallRequest, Endpoint, Limits, Progress, Timeouts};
+use crate::backend::{
+    Backend, CallFailure, CallOutcome, CallRequest, Endpoint, Limits, Progress, Timeouts,
+};
 
 /// Nothing in these tests lasts longer; only a fault ever waits for it.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
-pub(super) const NO_HURRY: Timeouts = Timeouts { connect: LONG, first_byte: LONG, between_chunks: LONG, total: LONG };
+pub(super) const NO_HURRY: Timeouts = Timeouts {
+    connect: LONG,
+    first_byte: LONG,
+    between_chunks: LONG,
+    total: LONG,
+};
 
-pub(super) const SSE_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+pub(super) const SSE_HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// One connection, seen from the server.
 pub(super) struct Conn {
@@ -37,10 +45,21 @@ impl Conn {
             head.push(self.stream.read_u8().await.unwrap());
         }
         let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
-        let length = head.split("content-length: ").nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
+        let length = head
+            .split("content-length: ")
+            .nth(1)
+            .unwrap()
+            .split("\r\n")
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).await.unwrap();
-        Request { head, body: String::from_utf8(body).unwrap() }
+        Request {
+            head,
+            body: String::from_utf8(body).unwrap(),
+        }
     }
 
     pub(super) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -73,7 +92,9 @@ impl Conn {
     pub(super) async fn closed(&mut self) {
         let mut rest = [0; 1_024];
         let wait = async { while !matches!(self.stream.read(&mut rest).await, Ok(0) | Err(_)) {} };
-        tokio::time::timeout(LONG, wait).await.expect("the call closes its connection");
+        tokio::time::timeout(LONG, wait)
+            .await
+            .expect("the call closes its connection");
     }
 
     /// Ends the connection with a reset.
@@ -90,7 +111,10 @@ pub(super) struct Server<T> {
 impl<T> Server<T> {
     /// The script's result, once it has run to its end.
     pub(super) async fn done(self) -> T {
-        tokio::time::timeout(LONG, self.task).await.expect("the script ends").unwrap()
+        tokio::time::timeout(LONG, self.task)
+            .await
+            .expect("the script ends")
+            .unwrap()
     }
 }
 
@@ -123,12 +147,17 @@ pub(super) async fn say(answer: impl Into<Vec<u8>>) -> Server<Request> {
 
 /// A whole plain answer.
 pub(super) fn plain(status: &str, headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A stream that is ended by closing the connection.
 pub(super) fn closing_stream(events: &[&str]) -> String {
-    let mut text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned();
+    let mut text =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            .to_owned();
     for event in events {
         text.push_str(&format!("data: {event}\n\n"));
     }
@@ -137,12 +166,16 @@ pub(super) fn closing_stream(events: &[&str]) -> String {
 
 /// A chunk with one piece of text.
 pub(super) fn piece(text: &str) -> String {
-    format!(r#"{{"id":"c","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#)
+    format!(
+        r#"{{"id":"c","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#
+    )
 }
 
 /// The chunk that finishes the one choice.
 pub(super) fn finish(reason: &str) -> String {
-    format!(r#"{{"id":"c","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
+    format!(
+        r#"{{"id":"c","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#
+    )
 }
 
 /// What a listener heard.
@@ -168,23 +201,39 @@ impl Progress for Heard {
     }
 
     fn chunk(&self, data: &[u8]) {
-        self.chunks.lock().unwrap().push(String::from_utf8(data.to_vec()).unwrap());
+        self.chunks
+            .lock()
+            .unwrap()
+            .push(String::from_utf8(data.to_vec()).unwrap());
         self.news.notify_one();
     }
 }
 
 pub(super) fn backend(url: &str) -> Backend {
-    Backend::new(url, Limits { max_response_bytes: 100_000 }).unwrap()
+    Backend::new(
+        url,
+        Limits {
+            max_response_bytes: 100_000,
+        },
+    )
+    .unwrap()
 }
 
 pub(super) fn request(endpoint: Endpoint, body: &str) -> CallRequest<'_> {
-    CallRequest { endpoint, body: body.as_bytes(), traceparent: None, request_id: "r-1" }
+    CallRequest {
+        endpoint,
+        body: body.as_bytes(),
+        traceparent: None,
+        request_id: "r-1",
+    }
 }
 
 /// A chat call that nobody listens to or cancels.
 pub(super) async fn chat(url: &str, timeouts: Timeouts) -> CallOutcome {
     let request = request(Endpoint::ChatCompletions, r#"{"model":"m"}"#);
-    backend(url).call(&request, timeouts, &(), &CancellationToken::new()).await
+    backend(url)
+        .call(&request, timeouts, &(), &CancellationToken::new())
+        .await
 }
 
 pub(super) fn answer(outcome: CallOutcome) -> crate::backend::Answer {
