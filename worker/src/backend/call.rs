@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response};
 use tokio::time::{Instant, timeout_at};
 
 use super::assemble::{Assembler, BadChunk};
+use super::body::{Body, BodyError};
 use super::come::Come;
 use super::failure::{Stop, describe, failed, no_answer, said_no, said_no_midway, timed_out};
 use super::plain::{self, BadBody};
@@ -59,24 +60,28 @@ impl Call<'_> {
         come: &mut Come,
     ) -> Result<Answer, Stop> {
         let first_by = after(self.started, self.timeouts.first_byte);
-        let mut response = timeout_at(first_by, request.send())
+        let response = timeout_at(first_by, request.send())
             .await
             .map_err(|_| self.no_first_byte())?
             .map_err(no_answer)?;
         if !response.status().is_success() {
             return Err(self.read_refusal(response).await);
         }
-        let head = read_head(&response)?;
-        let first = timeout_at(first_by, first_bytes(&mut response))
+        let head = read_head(&response);
+        let mut body = Body::of(response, self.limits.max_response_bytes).map_err(|encoding| {
+            let message = format!("the body has a content encoding not asked for: {encoding}");
+            failed(FailureCode::InvalidResponse, &message)
+        })?;
+        let first = timeout_at(first_by, body.next())
             .await
             .map_err(|_| self.no_first_byte())?;
         let first = first
-            .map_err(|error| cut(&describe(error)))?
+            .map_err(|error| self.broken(error))?
             .unwrap_or_default();
         if self.is_stream(head.content_type.as_deref(), &first) {
-            self.read_stream(response, first, &head, come).await
+            self.read_stream(body, first, &head, come).await
         } else {
-            self.read_plain(response, first, &head, come).await
+            self.read_plain(body, first, &head, come).await
         }
     }
 
@@ -102,6 +107,17 @@ impl Call<'_> {
             FailureCode::ResponseTooLarge,
             &format!("the answer is larger than max_response_bytes = {bound}"),
         )
+    }
+
+    fn broken(&self, error: BodyError) -> Stop {
+        match error {
+            BodyError::Broken(error) => cut(&describe(error)),
+            BodyError::TooLarge => self.too_large(),
+            BodyError::NotDecodable => failed(
+                FailureCode::InvalidResponse,
+                "the body is not in its content encoding",
+            ),
+        }
     }
 
     /// A body is what its type says; without a telling type, what was asked for, unless it looks like an object.
@@ -147,7 +163,7 @@ impl Call<'_> {
     /// then does the time between chunks begin anew.
     async fn next_bytes(
         &self,
-        response: &mut Response,
+        source: &mut Body,
         progress: bool,
         moved_at: &mut Instant,
         bound: Duration,
@@ -161,15 +177,15 @@ impl Call<'_> {
         if now >= by {
             return Err(self.stalled());
         }
-        let read = timeout_at(by, response.chunk())
+        let read = timeout_at(by, source.next())
             .await
             .map_err(|_| self.stalled())?;
-        read.map_err(|error| cut(&describe(error)))
+        read.map_err(|error| self.broken(error))
     }
 
     async fn read_plain(
         &self,
-        mut response: Response,
+        mut source: Body,
         first: Bytes,
         head: &Head,
         come: &mut Come,
@@ -189,7 +205,7 @@ impl Call<'_> {
             let progress = !bytes.iter().all(u8::is_ascii_whitespace);
             let bound = self.timeouts.between_chunks;
             next = self
-                .next_bytes(&mut response, progress, &mut moved_at, bound)
+                .next_bytes(&mut source, progress, &mut moved_at, bound)
                 .await?;
         }
         let whole = std::mem::take(body).freeze();
@@ -226,7 +242,7 @@ impl Call<'_> {
 
     async fn read_stream(
         &self,
-        mut response: Response,
+        mut source: Body,
         first: Bytes,
         head: &Head,
         come: &mut Come,
@@ -267,7 +283,7 @@ impl Call<'_> {
                 bound
             };
             match self
-                .next_bytes(&mut response, progress, &mut moved_at, bound)
+                .next_bytes(&mut source, progress, &mut moved_at, bound)
                 .await
             {
                 Ok(read) => next = read,
@@ -344,34 +360,17 @@ fn cut(why: &str) -> Stop {
     )
 }
 
-/// The first bytes of the body, passing over empty pieces; `None` at its end.
-async fn first_bytes(response: &mut Response) -> Result<Option<Bytes>, reqwest::Error> {
-    loop {
-        match response.chunk().await? {
-            Some(bytes) if bytes.is_empty() => {}
-            other => return Ok(other),
-        }
-    }
-}
-
-fn read_head(response: &Response) -> Result<Head, Stop> {
+fn read_head(response: &Response) -> Head {
     let text = |name| {
         response
             .headers()
             .get(name)
             .and_then(|value| value.to_str().ok())
     };
-    // We ask for none, so this is a server that cannot be read rather than one that saves bytes.
-    if let Some(encoding) =
-        text(CONTENT_ENCODING).filter(|encoding| !encoding.trim().eq_ignore_ascii_case("identity"))
-    {
-        let message = format!("the body has a content encoding that was not asked for: {encoding}");
-        return Err(failed(FailureCode::InvalidResponse, &message));
-    }
     let content_type = text(CONTENT_TYPE)
         .filter(|value| !value.is_empty() && value.len() <= MAX_CONTENT_TYPE_BYTES);
-    Ok(Head {
+    Head {
         status: response.status().as_u16(),
         content_type: content_type.map(str::to_owned),
-    })
+    }
 }

@@ -8,6 +8,7 @@
 //! An answer counts as success only when it is known to be whole; the absence of an end is never read as the end.
 
 mod assemble;
+mod body;
 mod call;
 mod choose;
 mod client;

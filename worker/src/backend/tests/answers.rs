@@ -229,3 +229,39 @@ async fn a_connection_is_used_again_after_a_whole_answer() {
     }
     server.done().await;
 }
+
+#[tokio::test]
+async fn a_compressed_answer_is_unpacked_whole_or_streamed() {
+    let body = r#"{"choices":[{"finish_reason":"stop"}]}"#;
+    let server = say(compressed("application/json", &gzipped(body.as_bytes()))).await;
+    assert_eq!(answer(chat(&server.url, NO_HURRY).await).body, body);
+
+    let heard = std::sync::Arc::new(Heard::default());
+    let listener = std::sync::Arc::clone(&heard);
+    let server = serve(|mut conn| async move {
+        use std::io::Write;
+        conn.request().await;
+        conn.send(SSE_HEAD.replace("\r\n\r\n", "\r\ncontent-encoding: gzip\r\n\r\n"))
+            .await;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        for (count, data) in [piece("a"), finish("stop")].iter().enumerate() {
+            write!(encoder, "data: {data}\n\n").unwrap();
+            encoder.flush().unwrap();
+            conn.chunk(std::mem::take(encoder.get_mut())).await;
+            // Each event is heard before the next is sent.
+            listener.until(count + 1).await;
+        }
+        conn.chunk(encoder.finish().unwrap()).await;
+        conn.send("0\r\n\r\n").await;
+    })
+    .await;
+    let request = request(Endpoint::ChatCompletions, "{}");
+    let never = CancellationToken::new();
+    let answer = answer(
+        backend(&server.url)
+            .call(&request, NO_HURRY, &*heard, &never)
+            .await,
+    );
+    assert_eq!(answer.finish_reasons, ["stop"]);
+    server.done().await;
+}

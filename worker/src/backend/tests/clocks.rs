@@ -254,3 +254,12 @@ async fn dropping_a_call_closes_the_connection_and_is_no_longer_counted() {
     server.done().await;
     assert_eq!(backend.in_flight(), 0);
 }
+
+#[test]
+fn a_call_may_run_on_any_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let backend = backend("http://127.0.0.1:9");
+    let request = request(Endpoint::ChatCompletions, "{}");
+    let never = CancellationToken::new();
+    is_send(&backend.call(&request, NO_HURRY, &(), &never));
+}

@@ -184,11 +184,27 @@ async fn a_page_instead_of_an_answer_is_invalid() {
         failure(chat(&server.url, NO_HURRY).await).code,
         FailureCode::InvalidResponse
     );
-    let server = say(plain("200 OK", "content-encoding: gzip\r\n", "xx")).await;
-    assert_eq!(
-        failure(chat(&server.url, NO_HURRY).await).code,
-        FailureCode::InvalidResponse
-    );
+    for encoding in ["gzip", "br", "gzip, br"] {
+        let server = say(plain(
+            "200 OK",
+            &format!("content-encoding: {encoding}\r\n"),
+            "no bytes of any such encoding",
+        ))
+        .await;
+        assert_eq!(
+            failure(chat(&server.url, NO_HURRY).await).code,
+            FailureCode::InvalidResponse
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_small_body_that_unpacks_to_a_huge_one_is_too_large() {
+    let body = gzipped(&[b' '; 1_000_000]);
+    assert!(body.len() < 2_000);
+    let server = say(compressed("application/json", &body)).await;
+    let failure = failure(chat(&server.url, NO_HURRY).await);
+    assert_eq!(failure.code, FailureCode::ResponseTooLarge);
 }
 
 #[tokio::test]

@@ -153,6 +153,22 @@ pub(super) fn plain(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
+/// Bytes in gzip.
+pub(super) fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A whole answer in gzip.
+pub(super) fn compressed(content_type: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-encoding: gzip\r\ncontent-length: {length}\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
 /// A stream that is ended by closing the connection.
 pub(super) fn closing_stream(events: &[&str]) -> String {
     let mut text =
