@@ -1,6 +1,10 @@
 //! What every role of Tidegate shares: settings, telemetry, shutdown and retry.
 
 pub mod config;
+pub mod domain;
+pub mod local;
+pub mod protocol;
 pub mod retry;
 pub mod shutdown;
+pub mod store;
 pub mod telemetry;

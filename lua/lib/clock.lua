@@ -1,0 +1,49 @@
+-- clock: the pool's settings and its clock.
+--
+-- The only clock is Redis TIME, read once per script and made monotonic: where TIME stepped back, `skew` takes up the
+-- difference, so the pool's time never regresses and still advances. `clock` is the last time seen.
+--
+-- A gap in which no script ran (the store was down or its clock jumped) longer than half a lease starts a grace: leases
+-- that were live before the gap may be renewed until `grace_until`. Whether a lease is live is one comparison:
+-- expiry > P.lapsed.
+
+local GRACE_FLOOR_MS = 1000 -- time to reconnect, where the renewal interval is shorter
+
+local SETTINGS = {
+  'version', 'slots', 'max_queued', 'max_queued_bytes', 'lease_ms', 'renew_ms', 'max_lost_leases',
+  'result_retention_ms', 'record_retention_ms', 'idempotency_ms', 'max_dead_letters', 'dead_letter_retention_ms',
+  'demand_horizon_ms', 'paused',
+}
+local STATE = { 'clock', 'skew', 'grace_from', 'grace_until', 'seq', 'bytes', 'done_at', 'gap_ms', 'gaps' }
+
+-- Reads settings and time without writing. Returns the pool, or nil and the time where there is none.
+local function look_pool()
+  local time = redis.call('TIME')
+  local raw = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local P = {}
+  local values = redis.call('HMGET', key('state'), unpack(STATE))
+  for i, name in ipairs(STATE) do P[name] = num(values[i]) end
+  P.last = P.clock
+  P.now = raw + P.skew
+  if P.now < P.last then
+    P.skew = P.skew + (P.last - P.now)
+    P.now = P.last
+  end
+  values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
+  if not values[1] then return nil, P.now end
+  for i, name in ipairs(SETTINGS) do P[name] = num(values[i]) end
+  if P.last > 0 and P.now - P.last > P.lease_ms / 2 then
+    P.grace_from = P.last
+    P.grace_until = P.now + math.max(P.renew_ms, GRACE_FLOOR_MS)
+  end
+  P.lapsed = P.now
+  if P.now < P.grace_until then P.lapsed = P.grace_from end
+  return P, P.now
+end
+
+-- Remembers the time that this script acted at.
+local function keep_time(P)
+  if P.now == P.last then return end
+  redis.call('HSET', key('state'), 'clock', int(P.now), 'skew', int(P.skew), 'grace_from', int(P.grace_from),
+    'grace_until', int(P.grace_until))
+end

@@ -1,0 +1,99 @@
+-- take: choose waiting jobs and hand each to a worker under a lease.
+--
+-- Order is exact: priority, then acceptance. `ready:<p>` is scored by acceptance alone and `levels` names the priorities
+-- that may have work. Admission by class, tenant and tokens has its place in `admissible`.
+
+local SCAN = 16        -- jobs looked at in one line beyond those taken
+local SWEEP = 20       -- lapsed leases and due jobs moved by one claim
+
+local function delivery_reply(job, expiry)
+  local more = redis.call('HMGET', key('job:' .. job.id), 'class', 'follow', 'model', 'started_at')
+  return { job.id, int(job.fence), job.owner, int(expiry), int(job.attempts), int(job.max_attempts), job.tenant,
+    more[1] or '', int(job.created_at), int(job.deadline_at), int(job.timeout_ms), more[2] or '', more[3] or '',
+    redis.call('GET', key('envelope:' .. job.id)) or '' }
+end
+
+-- Mints the fence, writes the owner, takes the slot: the lease is all of it.
+local function deliver(P, job, worker, owner)
+  local expiry = P.now + P.lease_ms
+  leave(job)
+  job.fence = job.fence + 1
+  job.owner, job.worker, job.claimed_at, job.state = owner, worker, P.now, 'running'
+  local fields = { 'state', 'running', 'fence', int(job.fence), 'owner', owner, 'worker', worker, 'claimed_at',
+    int(P.now), 'd' .. int(job.fence), worker .. ' ' .. int(P.now) }
+  if job.fence == 1 then
+    fields[#fields + 1] = 'started_at'
+    fields[#fields + 1] = int(P.now)
+  end
+  redis.call('HSET', key('job:' .. job.id), unpack(fields))
+  if job.fence > HISTORY then redis.call('HDEL', key('job:' .. job.id), 'd' .. int(job.fence - HISTORY)) end
+  redis.call('ZADD', key('leases'), int(expiry), job.id)
+  redis.call('HSET', key('owners'), owner, job.id)
+  if is_suspect(P, job) then redis.call('ZADD', key('suspects'), '9007199254740991', worker) end
+  hint(job.id)
+  return delivery_reply(job, expiry)
+end
+
+-- Whether this worker may have the job now.
+local function admissible(P, job, worker)
+  if not is_suspect(P, job) then return true end
+  return num(redis.call('ZSCORE', key('suspects'), worker)) <= P.now
+end
+
+-- Takes up to `want` jobs in order; `owners` has one for each.
+local function choose(P, worker, owners, want)
+  local taken = {}
+  local levels = redis.call('ZRANGE', key('levels'), 0, -1)
+  for _, level in ipairs(levels) do
+    local line = key('ready:' .. level)
+    local ids = redis.call('ZRANGE', line, 0, want - #taken + SCAN - 1)
+    if #ids == 0 then redis.call('ZREM', key('levels'), level) end
+    for _, id in ipairs(ids) do
+      if #taken >= want then return taken end
+      local job = load_job(id)
+      if job.deadline_at > 0 and job.deadline_at <= P.now then
+        end_overdue(P, job)
+      elseif admissible(P, job, worker) then
+        taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1])
+      end
+    end
+  end
+  return taken
+end
+
+local function any_ready()
+  for _, level in ipairs(redis.call('ZRANGE', key('levels'), 0, -1)) do
+    if redis.call('EXISTS', key('ready:' .. level)) == 1 then return true end
+  end
+  return false
+end
+
+-- One claim. Returns the deliveries, and where there are none the reason and when the next job is due.
+local function take(P, worker, owners)
+  local replay, fresh = {}, {}
+  for _, owner in ipairs(owners) do
+    local id = redis.call('HGET', key('owners'), owner)
+    if id then
+      local expiry = num(redis.call('ZSCORE', key('leases'), id))
+      if expiry > P.lapsed then replay[#replay + 1] = delivery_reply(load_job(id), expiry) end
+    else
+      fresh[#fresh + 1] = owner
+    end
+  end
+  if #replay > 0 then return replay end
+  promote(P, SWEEP)
+  lapse_leases(P, SWEEP)
+  local free = P.slots - redis.call('ZCARD', key('leases'))
+  local taken, reason = {}, 'empty'
+  if P.paused == 1 then
+    reason = 'paused'
+  elseif free <= 0 then
+    reason = 'slots'
+  else
+    taken = choose(P, worker, fresh, math.min(free, #fresh))
+    if #taken < free and any_ready() then wake() end
+  end
+  if #taken > 0 then return taken end
+  local due = redis.call('ZRANGE', key('due'), 0, 0, 'WITHSCORES')
+  return taken, reason, due[2] or ''
+end

@@ -1,0 +1,50 @@
+-- requeue: a dead letter starts a new life. Its fence goes on rising, attempts and losses start at 0, history stays.
+--
+-- FLAGS
+-- USES base clock job
+-- KEYS base
+-- ARGV deadline
+-- ARGV id
+-- ARGV operation  minted by the caller: the same requeue sent again is `requeued` again
+-- REPLY late now
+-- REPLY no_pool now
+-- REPLY requeued now
+-- REPLY not_dead now state
+-- REPLY full now limit value
+-- REPLY unknown now
+local deadline, id, operation = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+
+local P, now = look_pool()
+if now > deadline then return { 'late', int(now) } end
+if not P then return { 'no_pool', int(now) } end
+local job = load_job(id)
+if not job then return { 'unknown', int(now) } end
+if redis.call('HGET', key('job:' .. id), 'requeued_by') == operation then return { 'requeued', int(now) } end
+if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', int(now), job.state } end
+if owed() >= P.max_queued then return { 'full', int(now), 'max_queued', int(P.max_queued) } end
+if P.bytes + job.bytes > P.max_queued_bytes then
+  return { 'full', int(now), 'max_queued_bytes', int(P.max_queued_bytes) }
+end
+
+keep_time(P)
+local order = redis.call('HINCRBY', key('state'), 'seq', 1)
+redis.call('HINCRBY', key('state'), 'bytes', int(job.bytes))
+redis.call('ZREM', key('dead'), id)
+redis.call('HDEL', key('job:' .. id), 'dead', 'code', 'error', 'ended_at', 'cancel', 'backoff', 'due_at', 'attempts',
+  'lost', 'blame', 'stops', 'input_tokens', 'output_tokens', 'estimated', 'settled_by', 'progress')
+redis.call('HSET', key('job:' .. id), 'state', 'queued', 'order', int(order), 'requeued_by', operation)
+redis.call('HINCRBY', key('job:' .. id), 'lives', 1)
+if job.deadline_at > 0 then
+  local deadline_at = now + job.deadline_at - job.created_at
+  redis.call('HSET', key('job:' .. id), 'deadline_at', int(deadline_at))
+  redis.call('ZADD', key('deadlines'), int(deadline_at), id)
+end
+redis.call('PERSIST', key('job:' .. id))
+redis.call('PERSIST', key('envelope:' .. id))
+redis.call('DEL', key('events:' .. id))
+redis.call('HDEL', key('job:' .. id), 'events_bytes')
+job.order = order
+ready(job)
+hint(id)
+wake()
+return { 'requeued', int(now) }

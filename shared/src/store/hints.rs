@@ -1,0 +1,213 @@
+//! Wake-ups over pub/sub, on one connection of its own. They are hints: the state is the truth, and a lost one costs
+//! latency only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use redis::Client;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::domain::{JobId, PoolName, WorkerId};
+use crate::protocol::base;
+use crate::retry::Retry;
+
+/// Hints kept for a watcher that does not look; beyond it the next look finds everything anyway.
+const BACKLOG: usize = 64;
+/// A subscription that takes longer is left to the reconnect.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Something may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// What was published.
+    Message(String),
+    /// The connection was lost meanwhile: look again.
+    Resync,
+}
+
+enum Command {
+    Watch {
+        channel: String,
+        watcher: u64,
+        hints: mpsc::Sender<Hint>,
+        done: oneshot::Sender<()>,
+    },
+    Leave {
+        channel: String,
+        watcher: u64,
+    },
+}
+
+/// Subscribes to channels for all of the process.
+#[derive(Clone)]
+pub struct Hints {
+    commands: mpsc::UnboundedSender<Command>,
+    _task: Arc<AbortOnDropHandle<()>>,
+}
+
+/// One subscription. Dropping it ends it.
+pub struct Watch {
+    channel: String,
+    watcher: u64,
+    hints: mpsc::Receiver<Hint>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Watch {
+    /// The next hint. Safe to cancel. Waits for ever where nothing happens: give it a time-out and look again.
+    pub async fn next(&mut self) -> Hint {
+        match self.hints.recv().await {
+            Some(hint) => hint,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Without a task nobody is subscribed any more.
+        let _ = self.commands.send(Command::Leave {
+            channel: std::mem::take(&mut self.channel),
+            watcher: self.watcher,
+        });
+    }
+}
+
+impl Hints {
+    pub(super) fn start(client: Client) -> Self {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let task = AbortOnDropHandle::new(tokio::spawn(serve(client, inbox)));
+        Self {
+            commands,
+            _task: Arc::new(task),
+        }
+    }
+
+    /// Watches a job: `changed` at each change of state, `chunk` where a piece of its stream was stored.
+    pub async fn job(&self, id: &JobId) -> Watch {
+        self.watch(format!("{}:job:{}", base(id.pool()), id.bare()))
+            .await
+    }
+
+    /// Watches what concerns a worker: bare ids of jobs to look at.
+    pub async fn worker(&self, pool: &PoolName, worker: &WorkerId) -> Watch {
+        self.watch(format!("{}:worker:{worker}", base(pool))).await
+    }
+
+    /// Returns once the subscription stands, or where the connection is down: then a [`Hint::Resync`] follows.
+    async fn watch(&self, channel: String) -> Watch {
+        let watcher = rand::random();
+        let (sender, hints) = mpsc::channel(BACKLOG);
+        let (done, stands) = oneshot::channel();
+        // Without a task there are no hints, and every waiter looks by itself.
+        let _ = self.commands.send(Command::Watch {
+            channel: channel.clone(),
+            watcher,
+            hints: sender,
+            done,
+        });
+        let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, stands).await;
+        Watch {
+            channel,
+            watcher,
+            hints,
+            commands: self.commands.clone(),
+        }
+    }
+}
+
+type Watchers = HashMap<String, HashMap<u64, mpsc::Sender<Hint>>>;
+
+async fn serve(client: Client, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    let mut watchers: Watchers = HashMap::new();
+    let retry = Retry::store();
+    let mut attempt = 0;
+    loop {
+        // Connect only when somebody watches.
+        if watchers.is_empty() {
+            match inbox.recv().await {
+                Some(Command::Watch {
+                    channel,
+                    watcher,
+                    hints,
+                    done,
+                }) => {
+                    watchers.entry(channel).or_default().insert(watcher, hints);
+                    // It stands once the connection does; the connected loop sends Resync.
+                    let _ = done.send(());
+                }
+                Some(Command::Leave { .. }) => continue,
+                None => return,
+            }
+        }
+        if connected(&client, &mut inbox, &mut watchers, &mut attempt).await {
+            return;
+        }
+        attempt += 1;
+        tokio::time::sleep(retry.delay(attempt).max(Duration::from_millis(50))).await;
+    }
+}
+
+/// Serves over one connection until it breaks. True when nobody can watch any more.
+async fn connected(
+    client: &Client,
+    inbox: &mut mpsc::UnboundedReceiver<Command>,
+    watchers: &mut Watchers,
+    attempt: &mut u32,
+) -> bool {
+    let connecting = tokio::time::timeout(SUBSCRIBE_TIMEOUT, client.get_async_pubsub());
+    let Ok(Ok(pubsub)) = connecting.await else {
+        return false;
+    };
+    let (mut sink, mut stream) = pubsub.split();
+    for (channel, all) in &*watchers {
+        if sink.subscribe(channel).await.is_err() {
+            return false;
+        }
+        for hints in all.values() {
+            let _ = hints.try_send(Hint::Resync);
+        }
+    }
+    *attempt = 0;
+    loop {
+        tokio::select! {
+            command = inbox.recv() => match command {
+                None => return true,
+                Some(Command::Watch { channel, watcher, hints, done }) => {
+                    let new = !watchers.contains_key(&channel);
+                    watchers.entry(channel.clone()).or_default().insert(watcher, hints);
+                    if new {
+                        let subscribing = tokio::time::timeout(SUBSCRIBE_TIMEOUT, sink.subscribe(&channel));
+                        if !matches!(subscribing.await, Ok(Ok(()))) {
+                            return false;
+                        }
+                    }
+                    let _ = done.send(());
+                }
+                Some(Command::Leave { channel, watcher }) => {
+                    let Some(all) = watchers.get_mut(&channel) else { continue };
+                    all.remove(&watcher);
+                    if all.is_empty() {
+                        watchers.remove(&channel);
+                        let leaving = tokio::time::timeout(SUBSCRIBE_TIMEOUT, sink.unsubscribe(&channel));
+                        if !matches!(leaving.await, Ok(Ok(()))) {
+                            return false;
+                        }
+                    }
+                }
+            },
+            message = stream.next() => {
+                let Some(message) = message else { return false };
+                let Ok(text) = message.get_payload::<String>() else { continue };
+                if let Some(all) = watchers.get(message.get_channel_name()) {
+                    for hints in all.values() {
+                        let _ = hints.try_send(Hint::Message(text.clone()));
+                    }
+                }
+            }
+        }
+    }
+}

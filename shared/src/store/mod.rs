@@ -1,0 +1,332 @@
+//! The only code that names the Redis client. A store is a list of steps; each is bounded in time, and what went wrong
+//! is classed once.
+
+mod clock;
+mod connection;
+mod directory;
+mod error;
+mod facts;
+mod hints;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Client;
+
+pub use directory::{ApiKeyRecord, PoolDef, Scope};
+pub use error::{StoreError, Trouble};
+pub use facts::{Given, ServerFacts};
+pub use hints::{Hint, Hints, Watch};
+pub use steps::Event;
+pub use work::WorkWaiter;
+
+use crate::config::{Durability, StoreConfig};
+use crate::domain::PoolName;
+use crate::protocol::{self, Corrupt, Outcome, Snapshot, Step, Value, script::Script};
+use crate::retry::Retry;
+use crate::telemetry::Metrics;
+use clock::Clocks;
+use connection::Connections;
+
+/// Tries of a step whose deadline had passed when it arrived: the first only taught us the pool's clock.
+const LATE_TRIES: u32 = 3;
+
+/// Where a step's commands go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// With all others.
+    Shared,
+    /// Renewals: apart from everything that may be large or slow.
+    Renewals,
+}
+
+/// A script's text and the name that the server caches it under.
+struct Loaded {
+    source: String,
+    hash: String,
+}
+
+struct Inner {
+    client: Client,
+    shared: Connections,
+    renewals: Connections,
+    hints: Hints,
+    clocks: Clocks,
+    /// Command time-outs of pools whose lease is short.
+    timeouts: Mutex<HashMap<PoolName, Duration>>,
+    scripts: HashMap<&'static str, Loaded>,
+    timeout: Duration,
+    durability: Durability,
+    metrics: Arc<Metrics>,
+}
+
+/// The store of all roles. Cheap to clone.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+impl Store {
+    /// Opens the store and asks it for a sign of life.
+    ///
+    /// # Errors
+    /// Where the address cannot be used or the server does not answer.
+    pub async fn connect(config: &StoreConfig, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
+        let store = Self::open(config, metrics).await?;
+        store.command::<()>(&redis::cmd("PING")).await?;
+        Ok(store)
+    }
+
+    /// Opens the store without asking it anything; it may be down for now.
+    ///
+    /// # Errors
+    /// Where the address cannot be used.
+    pub async fn open(config: &StoreConfig, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
+        use redis::IntoConnectionInfo as _;
+        let bad = |error: redis::RedisError| StoreError::Unavailable {
+            trouble: Trouble::Other,
+            detail: format!("store.url: {error}"),
+        };
+        let mut info = config.url.expose().into_connection_info().map_err(bad)?;
+        if !config.password.is_empty() {
+            let login = info
+                .redis_settings()
+                .clone()
+                .set_password(config.password.expose());
+            info = info.set_redis_settings(login);
+        }
+        let client = Client::open(info).map_err(bad)?;
+        let timeout = Duration::from_millis(config.command_timeout_ms);
+        // Commands share connections; a few are enough to keep one slow reply from delaying all others.
+        let size = config.max_connections.saturating_sub(1).clamp(1, 4);
+        Ok(Self(Arc::new(Inner {
+            shared: Connections::new(client.clone(), size, timeout).await,
+            renewals: Connections::new(client.clone(), 1, timeout).await,
+            hints: Hints::start(client.clone()),
+            client,
+            clocks: Clocks::default(),
+            timeouts: Mutex::new(HashMap::new()),
+            scripts: protocol::script::ALL
+                .iter()
+                .map(|script| {
+                    let source = script.source();
+                    let hash = redis::Script::new(&source).get_hash().to_owned();
+                    (script.name, Loaded { source, hash })
+                })
+                .collect(),
+            timeout,
+            durability: config.durability,
+            metrics,
+        })))
+    }
+
+    /// Hints over pub/sub.
+    pub fn hints(&self) -> &Hints {
+        &self.0.hints
+    }
+
+    /// What was asked of the server.
+    pub fn durability(&self) -> Durability {
+        self.0.durability
+    }
+
+    /// Waits for work in a pool, on a connection of its own.
+    pub fn work_waiter(&self, pool: &PoolName) -> WorkWaiter {
+        WorkWaiter::new(self.0.client.clone(), pool)
+    }
+
+    /// Bounds commands of a pool by a quarter of its lease, so that a renewal that hangs leaves time for others.
+    pub fn bound_by_lease(&self, pool: &PoolName, lease_ms: u64) {
+        let bound = self
+            .0
+            .timeout
+            .min(Duration::from_millis((lease_ms / 4).max(1)));
+        let mut timeouts = self
+            .0
+            .timeouts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        timeouts.insert(pool.clone(), bound);
+    }
+
+    fn timeout_of(&self, pool: &PoolName) -> Duration {
+        let timeouts = self
+            .0
+            .timeouts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        timeouts.get(pool).copied().unwrap_or(self.0.timeout)
+    }
+
+    /// The pool's time as we believe it; none before its first reply.
+    pub fn pool_now_ms(&self, pool: &PoolName) -> Option<u64> {
+        self.0.clocks.now_ms(pool)
+    }
+
+    /// Runs a real script, as readiness does.
+    ///
+    /// # Errors
+    /// Where a script cannot run.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        let pool: PoolName = "readiness".parse().expect("it is a pool's name");
+        match self.run(&Snapshot { pool }).await {
+            Ok(_) | Err(StoreError::NoPool(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a step, retrying within its time what passes by itself. All steps are the same under exact retry.
+    async fn run<S: Step>(&self, step: &S) -> Result<S::Reply, StoreError> {
+        self.run_on(step, Lane::Shared).await
+    }
+
+    async fn run_on<S: Step>(&self, step: &S, lane: Lane) -> Result<S::Reply, StoreError> {
+        let started = Instant::now();
+        let timeout = self.timeout_of(step.pool());
+        let retry = Retry::store();
+        let (mut attempt, mut late) = (0, 0);
+        let result = loop {
+            let left = timeout
+                .saturating_sub(started.elapsed())
+                .max(Duration::from_millis(1));
+            match self.try_step(step, lane, left).await {
+                Ok(Outcome::Done(reply)) => break Ok(reply),
+                Ok(Outcome::NoPool) => break Err(StoreError::NoPool(step.pool().clone())),
+                Ok(Outcome::Late) if late + 1 < LATE_TRIES => late += 1,
+                Ok(Outcome::Late) => {
+                    break Err(StoreError::Unavailable {
+                        trouble: Trouble::Late,
+                        detail: "the step arrived after its deadline".into(),
+                    });
+                }
+                Err(StoreError::Unavailable { trouble, detail }) => {
+                    self.0.metrics.store_error(trouble.as_str());
+                    attempt += 1;
+                    let delay = retry.delay(attempt);
+                    if !trouble.is_brief() || started.elapsed() + delay >= timeout {
+                        break Err(StoreError::Unavailable { trouble, detail });
+                    }
+                    tokio::time::sleep(delay).await;
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.0
+            .metrics
+            .observe_step(S::SCRIPT.name, started.elapsed());
+        result
+    }
+
+    async fn try_step<S: Step>(
+        &self,
+        step: &S,
+        lane: Lane,
+        left: Duration,
+    ) -> Result<Outcome<S::Reply>, StoreError> {
+        let deadline_ms = if S::READS {
+            0
+        } else {
+            self.deadline_ms(step.pool(), left).await?
+        };
+        let (_, outcome) = self.run_at(step, deadline_ms, lane, left).await?;
+        Ok(outcome)
+    }
+
+    /// When a command that is sent now and waited for `left` must not run any more, by the pool's clock.
+    async fn deadline_ms(&self, pool: &PoolName, left: Duration) -> Result<u64, StoreError> {
+        if self.0.clocks.now_ms(pool).is_none() {
+            let step = Snapshot { pool: pool.clone() };
+            self.run_at(&step, 0, Lane::Shared, left).await?;
+        }
+        let now_ms = self.0.clocks.now_ms(pool).unwrap_or(0);
+        Ok(now_ms + u64::try_from(left.as_millis()).unwrap_or(u64::MAX / 4))
+    }
+
+    async fn run_at<S: Step>(
+        &self,
+        step: &S,
+        deadline_ms: u64,
+        lane: Lane,
+        left: Duration,
+    ) -> Result<(u64, Outcome<S::Reply>), StoreError> {
+        let call = step.bind(deadline_ms);
+        let connections = match lane {
+            Lane::Shared => &self.0.shared,
+            Lane::Renewals => &self.0.renewals,
+        };
+        let script = self.script(call.script);
+        let bind = |command: &str, script: &str| {
+            let mut bound = redis::cmd(command);
+            bound.arg(script).arg(1).arg(&call.base);
+            for arg in &call.args {
+                bound.arg(arg.as_slice());
+            }
+            bound
+        };
+        let first = bind("EVALSHA", &script.hash);
+        let value = match connections.run(left, &first).await {
+            // The server's script cache was lost: the text goes along, and fills it again.
+            Err(StoreError::Unavailable {
+                trouble: Trouble::NoScript,
+                ..
+            }) => connections.run(left, &bind("EVAL", &script.source)).await?,
+            other => other?,
+        };
+        let corrupt = |e: Corrupt| StoreError::Corrupt(e.to_string());
+        let (now_ms, outcome) = protocol::decode(step, plain(value)).map_err(corrupt)?;
+        if S::SCRIPT.name != protocol::script::APPLY.name {
+            self.0.clocks.heard(step.pool(), now_ms);
+        }
+        Ok((now_ms, outcome))
+    }
+
+    fn script(&self, script: &'static Script) -> &Loaded {
+        self.0
+            .scripts
+            .get(script.name)
+            .expect("every step's script is in the list")
+    }
+
+    /// Runs a plain command within the command time-out; what passes by itself is tried again.
+    async fn command<T: redis::FromRedisValue>(
+        &self,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let started = Instant::now();
+        let retry = Retry::store();
+        let mut attempt = 0;
+        loop {
+            let left = self
+                .0
+                .timeout
+                .saturating_sub(started.elapsed())
+                .max(Duration::from_millis(1));
+            let result = self.0.shared.run(left, command).await;
+            let Err(StoreError::Unavailable { trouble, .. }) = &result else {
+                return result;
+            };
+            self.0.metrics.store_error(trouble.as_str());
+            attempt += 1;
+            let delay = retry.delay(attempt);
+            if !trouble.is_brief() || started.elapsed() + delay >= self.0.timeout {
+                return result;
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+/// The client library's value as ours.
+fn plain(value: redis::Value) -> Value {
+    match value {
+        redis::Value::Int(n) => Value::Int(n),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes.into()),
+        redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
+        redis::Value::Okay => Value::Bytes(b"OK".to_vec()),
+        redis::Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
+        _ => Value::Nil,
+    }
+}

@@ -1,0 +1,176 @@
+//! The store as a list of steps.
+
+use super::{Lane, Store, StoreError};
+use crate::domain::{Envelope, JobId, PoolName};
+use crate::protocol::{
+    Append, AppendReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Expire, ExpireReply, Follow,
+    FollowReply, Inspect, InspectReply, List, ListReply, Pause, Purge, PurgeReply, Read, ReadReply,
+    Renew, RenewStatus, Requeue, RequeueReply, Settle, SettleReply, Snapshot, SnapshotReply,
+    Submit, SubmitReply, base,
+};
+
+/// A piece of a job's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `<fence>-<n>`: rises over deliveries.
+    pub id: String,
+    /// As the worker published it.
+    pub data: Vec<u8>,
+}
+
+/// Declares a method for each step.
+macro_rules! steps {
+    ($($(#[$doc:meta])* $name:ident($step:ty) -> $reply:ty;)+) => {
+        impl Store {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// Where the store cannot say; the same step may be sent again.
+                pub async fn $name(&self, step: &$step) -> Result<$reply, StoreError> {
+                    self.run(step).await
+                }
+            )+
+        }
+    };
+}
+
+steps! {
+    /// Hands waiting jobs to a worker.
+    claim(Claim) -> ClaimReply;
+    /// Closes a delivery; may take the next job in the same trip.
+    settle(Settle) -> SettleReply;
+    /// Publishes pieces of a stream.
+    append(Append) -> AppendReply;
+    /// Asks that a job's stream be published.
+    follow(Follow) -> FollowReply;
+    /// Cancels a job.
+    cancel(Cancel) -> CancelReply;
+    /// Gives a dead letter a new life.
+    requeue(Requeue) -> RequeueReply;
+    /// Removes a dead letter.
+    purge(Purge) -> PurgeReply;
+    /// The reaper's pass.
+    expire(Expire) -> ExpireReply;
+    /// Reads a job.
+    read(Read) -> ReadReply;
+    /// Reads a page of jobs.
+    list(List) -> ListReply;
+    /// A worker says that it is here.
+    beat(Beat) -> ();
+    /// Stops or resumes claims or submits.
+    pause(Pause) -> ();
+    /// Reads raw facts for `doctor`.
+    inspect(Inspect) -> InspectReply;
+}
+
+impl Store {
+    /// Accepts a job. A submit that was stored before under its own id is accepted.
+    ///
+    /// # Errors
+    /// Where the store cannot say; the same step may be sent again.
+    pub async fn submit(&self, step: &Submit) -> Result<SubmitReply, StoreError> {
+        Ok(match self.run(step).await? {
+            SubmitReply::Duplicate(id) if id == step.id => SubmitReply::Accepted,
+            other => other,
+        })
+    }
+
+    /// Extends leases, on a connection apart from all other work.
+    ///
+    /// # Errors
+    /// Where the store cannot say; the same step may be sent again.
+    pub async fn renew(&self, step: &Renew) -> Result<Vec<RenewStatus>, StoreError> {
+        self.run_on(step, Lane::Renewals).await
+    }
+
+    /// Counts a pool.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn snapshot(&self, pool: &PoolName) -> Result<SnapshotReply, StoreError> {
+        self.run(&Snapshot { pool: pool.clone() }).await
+    }
+
+    /// What a job's client submitted; none once it is gone.
+    ///
+    /// # Errors
+    /// Where the store cannot say, or holds something else.
+    pub async fn envelope(&self, id: &JobId) -> Result<Option<Envelope>, StoreError> {
+        let Some(bytes) = self.get(id, "envelope").await? else {
+            return Ok(None);
+        };
+        Envelope::from_bytes(&bytes)
+            .map(Some)
+            .map_err(|e| StoreError::Corrupt(format!("envelope of {id}: {e}")))
+    }
+
+    /// The model's body; none where there is none, or once it is gone.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn result(&self, id: &JobId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get(id, "result").await
+    }
+
+    async fn get(&self, id: &JobId, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = format!("{}:{what}:{}", base(id.pool()), id.bare());
+        self.command(redis::cmd("GET").arg(&key)).await
+    }
+
+    /// Pieces of a job's stream after `after`, at most `count`.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn events(
+        &self,
+        id: &JobId,
+        after: Option<&str>,
+        count: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        let key = format!("{}:events:{}", base(id.pool()), id.bare());
+        let start = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
+        type Entry = (String, Vec<(String, Vec<u8>)>);
+        let entries: Vec<Entry> = self
+            .command(
+                redis::cmd("XRANGE")
+                    .arg(&key)
+                    .arg(&start)
+                    .arg("+")
+                    .arg("COUNT")
+                    .arg(count),
+            )
+            .await?;
+        Ok(entries
+            .into_iter()
+            .filter_map(|(id, fields)| {
+                let (_, data) = fields.into_iter().next()?;
+                Some(Event { id, data })
+            })
+            .collect())
+    }
+
+    /// What each worker of a pool last said of itself, as JSON.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn workers(&self, pool: &PoolName) -> Result<Vec<String>, StoreError> {
+        let now_ms = self.snapshot(pool).await?.now_ms;
+        let base = base(pool);
+        let index = format!("{base}:workers");
+        let ids: Vec<String> = self
+            .command(
+                redis::cmd("ZRANGEBYSCORE")
+                    .arg(&index)
+                    .arg(format!("({now_ms}"))
+                    .arg("+inf"),
+            )
+            .await?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<String> = ids.iter().map(|id| format!("{base}:worker:{id}")).collect();
+        let all: Vec<Option<String>> = self.command(redis::cmd("MGET").arg(&keys)).await?;
+        Ok(all.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,180 @@
+//! The store over a real server: one life of a job, and what comes back when the server's script cache is lost.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::config::{PoolConfig, StoreUrl};
+use crate::domain::{DeadReason, Endpoint, Envelope, JobId, Owner, State, Verdict, WorkerId};
+use crate::local::{LocalOptions, LocalServer};
+use crate::protocol::{
+    Claim, ClaimReply, Idempotency, Read, ReadReply, Settle, SettleTag, Submit, SubmitReply,
+};
+
+async fn store_of(server: &LocalServer) -> Store {
+    let config = StoreConfig {
+        url: StoreUrl::new(server.url()),
+        ..StoreConfig::default()
+    };
+    Store::connect(&config, Arc::new(Metrics::new("test")))
+        .await
+        .unwrap()
+}
+
+fn submit_of(pool: &PoolName) -> Submit {
+    let envelope = Envelope {
+        endpoint: Endpoint::ChatCompletions,
+        body: br#"{"model":"m"}"#.to_vec(),
+        metadata: String::new(),
+        webhook_url: String::new(),
+        traceparent: String::new(),
+    };
+    Submit {
+        id: JobId::mint(pool),
+        tenant: "acme".into(),
+        class: "default".into(),
+        priority: 0,
+        delay_ms: 0,
+        deadline_ms: 0,
+        timeout_ms: 0,
+        max_attempts: 3,
+        model: "m".into(),
+        idempotency: Idempotency::default(),
+        envelope: envelope.to_bytes(),
+    }
+}
+
+#[tokio::test]
+async fn a_job_lives_from_submit_to_its_result() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    assert_eq!(store.pools().await.unwrap(), [pool.clone()]);
+
+    let submit = submit_of(&pool);
+    assert_eq!(store.submit(&submit).await.unwrap(), SubmitReply::Accepted);
+    assert_eq!(store.submit(&submit).await.unwrap(), SubmitReply::Accepted);
+    assert_eq!(store.snapshot(&pool).await.unwrap().queued, 1);
+
+    let worker = WorkerId::mint();
+    let claim = Claim {
+        pool: pool.clone(),
+        worker: worker.clone(),
+        owners: vec![Owner::mint()],
+    };
+    let ClaimReply::Deliveries(first) = store.claim(&claim).await.unwrap() else {
+        panic!("nothing claimed")
+    };
+    let ClaimReply::Deliveries(again) = store.claim(&claim).await.unwrap() else {
+        panic!("nothing claimed again")
+    };
+    assert_eq!(first[0].owner, again[0].owner);
+    assert_eq!(first[0].fence, again[0].fence);
+
+    let settle = Settle {
+        id: first[0].id.clone(),
+        fence: first[0].fence,
+        owner: first[0].owner.clone(),
+        verdict: Verdict::Succeed,
+        delay_ms: 0,
+        reason: DeadReason::Upstream,
+        code: String::new(),
+        error: String::new(),
+        usage: None,
+        content_type: "application/json".into(),
+        result: b"{}".to_vec(),
+        next: None,
+    };
+    let reply = store.settle(&settle).await.unwrap();
+    assert_eq!(
+        (reply.tag, reply.state),
+        (SettleTag::Settled, Some(State::Succeeded))
+    );
+    assert_eq!(
+        store.settle(&settle).await.unwrap().tag,
+        SettleTag::Duplicate
+    );
+    assert_eq!(store.result(&submit.id).await.unwrap().unwrap(), b"{}");
+    let read = Read {
+        id: submit.id.clone(),
+        tenant: Some("acme".into()),
+    };
+    let ReadReply::Job { job, .. } = store.read(&read).await.unwrap() else {
+        panic!("no job")
+    };
+    assert_eq!((job.state, job.attempts), (State::Succeeded, 1));
+    let foreign = Read {
+        tenant: Some("other".into()),
+        ..read
+    };
+    assert_eq!(store.read(&foreign).await.unwrap(), ReadReply::Unknown);
+}
+
+#[tokio::test]
+async fn a_flushed_script_cache_is_filled_again_without_an_error() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    for _ in 0..10 {
+        store
+            .command::<()>(redis::cmd("SCRIPT").arg("FLUSH"))
+            .await
+            .unwrap();
+        assert_eq!(
+            store.submit(&submit_of(&pool)).await.unwrap(),
+            SubmitReply::Accepted
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_worker_is_woken_by_a_submit() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    let mut waiter = store.work_waiter(&pool);
+    waiter.wait(Duration::from_millis(1)).await;
+    let started = Instant::now();
+    let submit = submit_of(&pool);
+    let (_, reply) = tokio::join!(
+        waiter.wait(Duration::from_secs(30)),
+        store.submit(&submit)
+    );
+    assert_eq!(reply.unwrap(), SubmitReply::Accepted);
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "it waited to its end"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_restarts_is_used_again_without_a_new_store() {
+    let mut server = LocalServer::start(LocalOptions {
+        durable: true,
+        ..LocalOptions::default()
+    })
+    .unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    let submit = submit_of(&pool);
+    store.submit(&submit).await.unwrap();
+    let mut watch = store.hints().job(&submit.id).await;
+    while watch.next().await != Hint::Resync {}
+    server.kill();
+    assert!(
+        store
+            .submit(&submit_of(&pool))
+            .await
+            .unwrap_err()
+            .is_unavailable()
+    );
+    server.restart().unwrap();
+    while watch.next().await != Hint::Resync {}
+    assert_eq!(store.snapshot(&pool).await.unwrap().queued, 1);
+}
