@@ -1,6 +1,7 @@
 -- append: publish a piece of a delivery's stream to those who read along.
 --
--- Entry ids are <fence>-<n>, so they rise over deliveries. The oldest pieces make room beyond `max_bytes`.
+-- Entry ids are <fence>-<n>, so they rise over deliveries. The oldest pieces make room beyond `max_bytes`; the
+-- newest always stays, for it tells a piece sent again from a new one.
 --
 -- FLAGS
 -- USES base clock
@@ -43,7 +44,8 @@ for i = 7, #ARGV do
   end
 end
 while bytes > max_bytes do
-  local oldest = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+  local oldest, newer = unpack(redis.call('XRANGE', events, '-', '+', 'COUNT', 2))
+  if not newer then break end
   redis.call('XDEL', events, oldest[1])
   bytes = bytes - #oldest[2][2]
 end

@@ -19,7 +19,8 @@ if now > deadline then return { 'late', int(now) } end
 if not P then return { 'no_pool', int(now) } end
 local job = load_job(id)
 if not job then return { 'unknown', int(now) } end
-if redis.call('HGET', key('job:' .. id), 'requeued_by') == operation then return { 'requeued', int(now) } end
+local earlier = redis.call('HMGET', key('job:' .. id), 'requeued_by', 'requeued_at')
+if earlier[1] == operation then return { 'requeued', int(now) } end
 if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', int(now), job.state } end
 if owed() >= P.max_queued then return { 'full', int(now), 'max_queued', int(P.max_queued) } end
 if P.bytes + job.bytes > P.max_queued_bytes then
@@ -32,10 +33,12 @@ redis.call('HINCRBY', key('state'), 'bytes', int(job.bytes))
 redis.call('ZREM', key('dead'), id)
 redis.call('HDEL', key('job:' .. id), 'dead', 'code', 'error', 'ended_at', 'cancel', 'backoff', 'due_at', 'attempts',
   'lost', 'blame', 'stops', 'input_tokens', 'output_tokens', 'estimated', 'settled_by', 'progress')
-redis.call('HSET', key('job:' .. id), 'state', 'queued', 'order', int(order), 'requeued_by', operation)
+redis.call('HSET', key('job:' .. id), 'state', 'queued', 'order', int(order), 'requeued_by', operation,
+  'requeued_at', int(now))
 redis.call('HINCRBY', key('job:' .. id), 'lives', 1)
 if job.deadline_at > 0 then
-  local deadline_at = now + job.deadline_at - job.created_at
+  local began_at = earlier[2] and num(earlier[2]) or job.created_at
+  local deadline_at = now + job.deadline_at - began_at
   redis.call('HSET', key('job:' .. id), 'deadline_at', int(deadline_at))
   redis.call('ZADD', key('deadlines'), int(deadline_at), id)
 end

@@ -66,7 +66,7 @@ if tag == 'settled' or tag == 'cancelled' then
     job.attempts = job.attempts + 1
     set('attempts', int(job.attempts))
   end
-  redis.call('ZREM', key('suspects'), job.worker)
+  clear_suspect(P, job)
   if tag == 'cancelled' then
     usage()
     set('code', 'cancelled')
@@ -113,9 +113,12 @@ if tag == 'settled' or tag == 'cancelled' then
   end
   -- The gap between completions, a moving average over eight, is what a refusal's Retry-After is made of.
   if verdict ~= 'release' and status ~= 'scheduled' then
-    local gap = P.done_at > 0 and now - P.done_at or 0
-    local gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
-    redis.call('HSET', key('state'), 'done_at', int(now), 'gap_ms', int(gap_ms), 'gaps', int(math.min(P.gaps + 1, 8)))
+    redis.call('HSET', key('state'), 'done_at', int(now))
+    if P.done_at > 0 then
+      local gap = now - P.done_at
+      local gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
+      redis.call('HSET', key('state'), 'gap_ms', int(gap_ms), 'gaps', int(math.min(P.gaps + 1, 8)))
+    end
   end
 end
 

@@ -28,6 +28,7 @@ local function look_pool()
   if P.now < P.last then
     P.skew = P.skew + (P.last - P.now)
     P.now = P.last
+    P.stepped_back = true
   end
   values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
   if not values[1] then return nil, P.now end
@@ -43,7 +44,7 @@ end
 
 -- Remembers the time that this script acted at.
 local function keep_time(P)
-  if P.now == P.last then return end
+  if P.now == P.last and not P.stepped_back then return end
   redis.call('HSET', key('state'), 'clock', int(P.now), 'skew', int(P.skew), 'grace_from', int(P.grace_from),
     'grace_until', int(P.grace_until))
 end

@@ -10,8 +10,10 @@ local function promote(P, limit)
   for _, id in ipairs(ids) do
     local job = load_job(id)
     redis.call('ZREM', key('due'), id)
-    redis.call('HSET', key('job:' .. id), 'state', 'queued')
-    ready(job)
+    if job then
+      redis.call('HSET', key('job:' .. id), 'state', 'queued')
+      ready(job)
+    end
   end
   return #ids
 end
@@ -20,8 +22,14 @@ local function is_suspect(P, job)
   return P.max_lost_leases > 1 and job.blame >= P.max_lost_leases - 1
 end
 
+-- The worker has its suspect no longer.
+local function clear_suspect(P, job)
+  if is_suspect(P, job) then redis.call('ZREM', key('suspects'), job.worker) end
+end
+
 local function lapse_lease(P, id, expiry)
   local job = load_job(id)
+  if not job then return redis.call('ZREM', key('leases'), id) end -- a record that was lost must not stop the pool
   local suspect = is_suspect(P, job)
   local until_ms = num(redis.call('ZSCORE', key('suspects'), job.worker))
   job.lost = job.lost + 1
@@ -59,6 +67,7 @@ local function end_overdue(P, job)
   if job.state == 'running' then
     local field, entry = history(P, job, 'deadline')
     redis.call('PUBLISH', key('worker:' .. job.worker), job.id)
+    clear_suspect(P, job)
     finish(P, job, 'failed', { 'code', 'deadline_exceeded', field, entry }, 'deadline')
   else
     finish(P, job, 'expired', { 'code', 'deadline_exceeded' })
@@ -67,6 +76,9 @@ end
 
 local function lapse_deadlines(P, limit)
   local ids = redis.call('ZRANGEBYSCORE', key('deadlines'), '-inf', int(P.now), 'LIMIT', 0, limit)
-  for _, id in ipairs(ids) do end_overdue(P, load_job(id)) end
+  for _, id in ipairs(ids) do
+    local job = load_job(id)
+    if job then end_overdue(P, job) else redis.call('ZREM', key('deadlines'), id) end
+  end
   return #ids
 end

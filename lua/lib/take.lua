@@ -51,7 +51,9 @@ local function choose(P, worker, owners, want)
     for _, id in ipairs(ids) do
       if #taken >= want then return taken end
       local job = load_job(id)
-      if job.deadline_at > 0 and job.deadline_at <= P.now then
+      if not job then
+        redis.call('ZREM', line, id)
+      elseif job.deadline_at > 0 and job.deadline_at <= P.now then
         end_overdue(P, job)
       elseif admissible(P, job, worker) then
         taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1])
@@ -91,7 +93,8 @@ local function take(P, worker, owners)
     reason = 'slots'
   else
     taken = choose(P, worker, fresh, math.min(free, #fresh))
-    if #taken < free and any_ready() then wake() end
+    -- One that took nothing wakes nobody: where only suspects wait, idle workers would wake each other without end.
+    if #taken > 0 and #taken < free and any_ready() then wake() end
   end
   if #taken > 0 then return taken end
   local due = redis.call('ZRANGE', key('due'), 0, 0, 'WITHSCORES')
