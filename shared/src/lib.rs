@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod domain;
+pub mod health;
 pub mod local;
 pub mod protocol;
 pub mod retry;
