@@ -1,5 +1,6 @@
 //! `tidegate-loadtest`: one subcommand per tool, each in its own module.
 
+mod bench;
 mod gpu_cmd;
 
 use clap::{Parser, Subcommand};
@@ -16,11 +17,14 @@ struct Cli {
 enum Command {
     /// Run the simulated GPU server until SIGTERM or SIGINT.
     Gpu(gpu_cmd::Args),
+    /// Measure the store beside the bare-script floor of the same server.
+    Bench(bench::Args),
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Gpu(args) => gpu_cmd::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
     }
 }
