@@ -8,6 +8,8 @@ mod cancel;
 mod claim;
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod docs;
 mod expire;
 mod follow;
 mod inspect;
