@@ -115,7 +115,7 @@ pub struct PoolDef {
 }
 
 /// A pool's name may not start with `_`, so this tag is nobody else's.
-fn directory(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     format!("tg{SCHEMA}:{{_directory}}:{name}")
 }
 
@@ -125,7 +125,7 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn pools(&self) -> Result<Vec<PoolName>, StoreError> {
-        let key = directory("pools");
+        let key = self::key("pools");
         let names: Vec<String> = self.command(redis::cmd("SMEMBERS").arg(key)).await?;
         let mut pools: Vec<PoolName> = names.iter().filter_map(|name| name.parse().ok()).collect();
         pools.sort();
@@ -172,7 +172,7 @@ impl Store {
             config: config.clone(),
         };
         let reply = self.run(&step).await?;
-        let (key, name) = (directory("pools"), pool.to_string());
+        let (key, name) = (self::key("pools"), pool.to_string());
         self.command::<()>(redis::cmd("SADD").arg(key).arg(name))
             .await?;
         Ok(reply)
@@ -183,7 +183,7 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn put_key(&self, record: &ApiKeyRecord) -> Result<(), StoreError> {
-        let (key, id) = (directory("keys"), record.id.clone());
+        let (key, id) = (self::key("keys"), record.id.clone());
         let json = serde_json::to_string(record).expect("records always serialise");
         self.command::<()>(redis::cmd("HSET").arg(key).arg(id).arg(json))
             .await
@@ -194,7 +194,7 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn key(&self, id: &str) -> Result<Option<ApiKeyRecord>, StoreError> {
-        let (key, id) = (directory("keys"), id.to_owned());
+        let (key, id) = (self::key("keys"), id.to_owned());
         let json: Option<String> = self.command(redis::cmd("HGET").arg(key).arg(id)).await?;
         json.map(|json| read_key(&json)).transpose()
     }
@@ -204,7 +204,7 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn keys(&self) -> Result<Vec<ApiKeyRecord>, StoreError> {
-        let key = directory("keys");
+        let key = self::key("keys");
         let all: Vec<String> = self.command(redis::cmd("HVALS").arg(key)).await?;
         let mut records = all
             .iter()
@@ -219,7 +219,7 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn revoke_key(&self, id: &str) -> Result<bool, StoreError> {
-        let (key, id) = (directory("keys"), id.to_owned());
+        let (key, id) = (self::key("keys"), id.to_owned());
         let gone: u64 = self.command(redis::cmd("HDEL").arg(key).arg(id)).await?;
         Ok(gone == 1)
     }

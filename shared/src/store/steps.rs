@@ -9,6 +9,9 @@ use crate::protocol::{
     Submit, SubmitReply, base,
 };
 
+/// How long it is remembered which pool a key was used in: a day, as keys are by default.
+const KEY_ROUTE_MS: u64 = 86_400_000;
+
 /// A piece of a job's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -67,13 +70,69 @@ steps! {
 impl Store {
     /// Accepts a job. A submit that was stored before under its own id is accepted.
     ///
+    /// A key counts for the whole tenant, a script for one pool alone: where the key was last used in another pool, that
+    /// pool is asked first.
+    ///
     /// # Errors
     /// Where the store cannot say; the same step may be sent again.
     pub async fn submit(&self, step: &Submit) -> Result<SubmitReply, StoreError> {
+        if let Some(reply) = self.used_elsewhere(step).await? {
+            return Ok(reply);
+        }
         Ok(match self.run(step).await? {
             SubmitReply::Duplicate(id) if id == step.id => SubmitReply::Accepted,
             other => other,
         })
+    }
+
+    /// The reply where the submit's key belongs to a job of another pool.
+    async fn used_elsewhere(&self, step: &Submit) -> Result<Option<SubmitReply>, StoreError> {
+        let hash = &step.idempotency.key_hash;
+        if hash.is_empty() {
+            return Ok(None);
+        }
+        let routed = format!("{}:{hash}", super::directory::key("idempotency"));
+        let here = step.id.pool().to_string();
+        let mut first = redis::cmd("SET");
+        first
+            .arg(&routed)
+            .arg(&here)
+            .arg("NX")
+            .arg("GET")
+            .arg("PX")
+            .arg(KEY_ROUTE_MS);
+        let earlier: Option<String> = self.command(&first).await?;
+        let other: PoolName = match earlier {
+            Some(pool) if pool != here => match pool.parse() {
+                Ok(pool) => pool,
+                Err(_) => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let record = format!("{}:idempotency:{hash}", base(&other));
+        let record: Option<String> = self.command(redis::cmd("GET").arg(record)).await?;
+        if let Some((bare, body_hash)) = record.as_deref().and_then(|r| r.split_once(' ')) {
+            let id =
+                JobId::from_bare(&other, bare).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+            let lives = format!("{}:job:{bare}", base(&other));
+            if self.command(redis::cmd("EXISTS").arg(lives)).await? {
+                let same = body_hash == step.idempotency.body_hash;
+                return Ok(Some(if same {
+                    SubmitReply::Duplicate(id)
+                } else {
+                    SubmitReply::Conflict(id)
+                }));
+            }
+        }
+        self.command::<()>(
+            redis::cmd("SET")
+                .arg(routed)
+                .arg(here)
+                .arg("PX")
+                .arg(KEY_ROUTE_MS),
+        )
+        .await?;
+        Ok(None)
     }
 
     /// Extends leases, on a connection apart from all other work.

@@ -141,10 +141,7 @@ async fn a_waiting_worker_is_woken_by_a_submit() {
     waiter.wait(Duration::from_millis(1)).await;
     let started = Instant::now();
     let submit = submit_of(&pool);
-    let (_, reply) = tokio::join!(
-        waiter.wait(Duration::from_secs(30)),
-        store.submit(&submit)
-    );
+    let (_, reply) = tokio::join!(waiter.wait(Duration::from_secs(30)), store.submit(&submit));
     assert_eq!(reply.unwrap(), SubmitReply::Accepted);
     assert!(
         started.elapsed() < Duration::from_secs(10),
@@ -177,4 +174,32 @@ async fn a_store_that_restarts_is_used_again_without_a_new_store() {
     server.restart().unwrap();
     while watch.next().await != Hint::Resync {}
     assert_eq!(store.snapshot(&pool).await.unwrap().queued, 1);
+}
+
+#[tokio::test]
+async fn a_key_counts_for_the_tenant_whatever_the_pool() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let (a, b): (PoolName, PoolName) = ("a".parse().unwrap(), "b".parse().unwrap());
+    for pool in [&a, &b] {
+        store.apply(pool, &PoolConfig::default()).await.unwrap();
+    }
+    let keyed = |pool: &PoolName, body_hash: &str| Submit {
+        idempotency: Idempotency {
+            key_hash: "key".into(),
+            body_hash: body_hash.into(),
+        },
+        ..submit_of(pool)
+    };
+    let first = keyed(&a, "one");
+    assert_eq!(store.submit(&first).await.unwrap(), SubmitReply::Accepted);
+    assert_eq!(
+        store.submit(&keyed(&b, "two")).await.unwrap(),
+        SubmitReply::Conflict(first.id.clone())
+    );
+    assert_eq!(
+        store.submit(&keyed(&b, "one")).await.unwrap(),
+        SubmitReply::Duplicate(first.id)
+    );
+    assert_eq!(store.snapshot(&b).await.unwrap().jobs, 0);
 }
