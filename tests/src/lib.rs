@@ -1,1 +1,20 @@
-//! Whole-system scenarios live in tests/.
+//! The rig of the tests over the real binary: a private store, a simulated GPU server, and every role as a process of its
+//! own, with a proxy in between that can delay, hold, lose and reset.
+//!
+//! Only public faces are used: HTTP, the command line, `/metrics`, health, exit codes. What goes wrong in the rig itself
+//! panics with what was seen, as an assertion does.
+
+mod binary;
+mod client;
+mod process;
+mod proxy;
+mod rig;
+mod settle;
+mod wait;
+
+pub use client::{Api, Reply, chat, job, terminal};
+pub use process::{Proc, Signal};
+pub use proxy::{Direction, Held, Proxy, Upstream};
+pub use rig::{CliReply, Options, Rig};
+pub use settle::Allow;
+pub use wait::{LONG, SOON, until};
