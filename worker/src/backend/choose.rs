@@ -69,8 +69,16 @@ impl Backends {
         &self.all
     }
 
-    /// The server with the fewest calls under way, passing over those that gave no connection within the last second
-    /// unless all did. `None` when there are no servers at all.
+    /// How long every server has asked to be left alone; none where one may be called now, or where there are none.
+    /// New work waits for it, so that a busy server's hint holds for the whole pool and not for one job.
+    pub fn rest(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let rests = self.all.iter().map(|backend| backend.rest().left(now));
+        rests.min().flatten()
+    }
+
+    /// The server with the fewest calls under way, passing over those that gave no connection within the last second,
+    /// or that asked to be left alone, unless all did. `None` when there are no servers at all.
     pub fn pick(&self) -> Option<Picked<'_>> {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -78,7 +86,8 @@ impl Backends {
             .map(|step| &self.all[start.wrapping_add(step) % self.all.len()])
             .min_by_key(|backend| {
                 (
-                    is_avoided(backend.connect_failed_at(), now),
+                    is_avoided(backend.connect_failed_at(), now)
+                        || backend.rest().left(now).is_some(),
                     backend.in_flight(),
                 )
             })?;
@@ -141,6 +150,30 @@ mod tests {
         )
         .unwrap();
         assert!(none.pick().is_none());
+    }
+
+    #[test]
+    fn the_pool_rests_only_while_every_server_does() {
+        let backends = three();
+        let now = Instant::now();
+        for (n, backend) in backends.all().iter().enumerate() {
+            assert_eq!(backends.rest(), None);
+            let asked = Duration::from_secs(5 + n as u64);
+            backend.rest().note(&super::super::rest::busy(asked), now);
+        }
+        let left = backends.rest().unwrap();
+        assert!(
+            left <= Duration::from_secs(5) && left > Duration::from_secs(1),
+            "{left:?}"
+        );
+        let none = Backends::new::<&str>(
+            &[],
+            Limits {
+                max_response_bytes: 1,
+            },
+        )
+        .unwrap();
+        assert_eq!(none.rest(), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::call::{Call, after};
 use super::come::Come;
 use super::failure::{Stop, failed, timed_out};
 use super::request::{self, Outgoing};
+use super::rest::Rest;
 use super::types::{
     Answer, CallFailure, CallOutcome, CallRequest, Endpoint, FailureCode, Limits, Progress,
     Timeouts,
@@ -62,6 +63,7 @@ pub struct Backend {
     client: Mutex<(Duration, Client)>,
     in_flight: AtomicUsize,
     connect_failed_at: Mutex<Option<Instant>>,
+    rest: Rest,
 }
 
 impl Backend {
@@ -78,6 +80,7 @@ impl Backend {
             client: Mutex::new((DEFAULT_CONNECT, client)),
             in_flight: AtomicUsize::new(0),
             connect_failed_at: Mutex::new(None),
+            rest: Rest::default(),
         })
     }
 
@@ -98,6 +101,11 @@ impl Backend {
     /// When the last call that got no connection ended; `None` once a later one got an answer.
     pub(super) fn connect_failed_at(&self) -> Option<Instant> {
         *lock(&self.connect_failed_at)
+    }
+
+    /// How long the server has asked to be left alone from now on.
+    pub(super) fn rest(&self) -> &Rest {
+        &self.rest
     }
 
     /// Makes one call, to its end. Never repeats a request. Cancelling, or dropping the future, closes the connection.
@@ -213,6 +221,7 @@ impl Backend {
     }
 
     fn note(&self, outcome: &CallOutcome) {
+        self.rest.note(outcome, Instant::now());
         let no_connection = matches!(
             outcome,
             CallOutcome::Failed(CallFailure {

@@ -17,6 +17,7 @@ mod failure;
 mod plain;
 mod raw;
 mod request;
+mod rest;
 mod sse;
 mod types;
 mod usage;
@@ -24,6 +25,8 @@ mod usage;
 pub mod classify;
 pub mod retry_after;
 pub mod upstream;
+
+pub(crate) use usage::tokens_of_bytes;
 
 pub use choose::{Backends, Picked};
 pub use client::{Backend, BackendError};

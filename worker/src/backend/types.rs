@@ -4,36 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use tidegate_shared::domain::Endpoint;
+
 use super::upstream::UpstreamDetail;
-
-/// The route of the model server that a job calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// `/v1/chat/completions`
-    ChatCompletions,
-    /// `/v1/completions`
-    Completions,
-    /// `/v1/embeddings`
-    Embeddings,
-}
-
-impl Endpoint {
-    /// The path as a job names it.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "/v1/chat/completions",
-            Self::Completions => "/v1/completions",
-            Self::Embeddings => "/v1/embeddings",
-        }
-    }
-
-    /// The endpoint of a path as a job names it; `None` for any other path.
-    pub fn from_path(path: &str) -> Option<Self> {
-        [Self::ChatCompletions, Self::Completions, Self::Embeddings]
-            .into_iter()
-            .find(|endpoint| endpoint.path() == path)
-    }
-}
 
 /// What to call.
 #[derive(Debug, Clone)]

@@ -61,7 +61,7 @@ pub(super) fn read(usage: Option<&RawValue>) -> Reported {
 }
 
 /// An estimate of tokens from bytes of text, rounded up.
-pub(super) fn tokens_of_bytes(bytes: usize) -> u64 {
+pub(crate) fn tokens_of_bytes(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
