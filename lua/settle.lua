@@ -112,7 +112,7 @@ if tag == 'settled' or tag == 'cancelled' then
     end
   end
   -- The gap between completions, a moving average over eight, is what a refusal's Retry-After is made of.
-  if verdict ~= 'release' and status ~= 'scheduled' then
+  if status ~= 'queued' and status ~= 'scheduled' then
     redis.call('HSET', key('state'), 'done_at', int(now))
     if P.done_at > 0 then
       local gap = now - P.done_at

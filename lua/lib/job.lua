@@ -94,7 +94,7 @@ local function finish(P, job, status, fields, dead)
     record[#record + 1] = dead
   end
   redis.call('HSET', key('job:' .. id), unpack(record))
-  redis.call('HINCRBY', key('state'), 'bytes', int(-job.bytes))
+  redis.call('HINCRBY', key('state'), 'bytes', int(0 - job.bytes))
   if job.deadline_at > 0 then redis.call('ZREM', key('deadlines'), id) end
   local body_ms, record_ms = P.result_retention_ms, P.record_retention_ms
   if dead then

@@ -3,6 +3,7 @@
 mod envelope;
 mod ids;
 mod job;
+pub mod step;
 
 pub use envelope::{Endpoint, Envelope};
 pub use ids::{BadId, Fence, JobId, Owner, PoolName, WorkerId};

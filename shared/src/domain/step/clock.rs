@@ -1,0 +1,86 @@
+//! lua/lib/clock.lua: the pool's time, and which leases are live.
+
+use super::{State, Turn};
+
+/// Time to reconnect, where the renewal interval is shorter.
+const GRACE_FLOOR_MS: u64 = 1000;
+
+/// The pool's time at one step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    /// The server's clock.
+    pub(super) raw: u64,
+    /// The pool's clock: never before `last`.
+    pub(super) now: u64,
+    /// Leases up to here are not live.
+    pub(super) lapsed: u64,
+    pub(super) grace_from: u64,
+    pub(super) grace_until: u64,
+    skew: i64,
+    last: u64,
+    stepped_back: bool,
+}
+
+impl Now {
+    /// Reads the clock without keeping it.
+    pub(super) fn look(state: &State, raw: u64) -> Self {
+        let clock = state.clock;
+        let mut at = Self {
+            raw,
+            now: raw.saturating_add_signed(clock.skew),
+            lapsed: 0,
+            grace_from: clock.grace_from,
+            grace_until: clock.grace_until,
+            skew: clock.skew,
+            last: clock.last,
+            stepped_back: false,
+        };
+        if at.now < at.last {
+            at.skew += (at.last - at.now).cast_signed();
+            at.now = at.last;
+            at.stepped_back = true;
+        }
+        if let Some(settings) = &state.settings
+            && at.last > 0
+            && 2 * (at.now - at.last) > settings.lease_ms
+        {
+            at.grace_from = at.last;
+            at.grace_until = at.now + settings.renew_ms.max(GRACE_FLOOR_MS);
+        }
+        at.lapsed = if at.now < at.grace_until {
+            at.grace_from
+        } else {
+            at.now
+        };
+        at
+    }
+}
+
+impl Turn {
+    /// Remembers the time that this step acted at.
+    pub(super) fn keep_time(&mut self) {
+        if self.at.now == self.at.last && !self.at.stepped_back {
+            return;
+        }
+        let clock = &mut self.state.clock;
+        clock.last = self.at.now;
+        clock.skew = self.at.skew;
+        clock.grace_from = self.at.grace_from;
+        clock.grace_until = self.at.grace_until;
+    }
+}
+
+impl State {
+    /// Time passes for the pool's clock and for what has a TTL that promises something.
+    pub(super) fn jump(&mut self, ms: i64, raw: u64) {
+        self.clock.skew += ms;
+        let Ok(ahead) = u64::try_from(ms) else {
+            return; // a step back of the clock brings no TTL back
+        };
+        for record in self.idempotency.values_mut() {
+            record.until_raw_ms = record.until_raw_ms.saturating_sub(ahead);
+        }
+        self.idempotency
+            .retain(|_, record| record.until_raw_ms > raw);
+    }
+}

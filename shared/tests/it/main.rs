@@ -1,0 +1,9 @@
+//! Tests of the store's steps against a real server.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+mod dump;
+mod program;
+mod reference;
+mod rig;
+mod run;

@@ -1,0 +1,74 @@
+//! A private server, and steps sent to it one by one.
+
+use std::collections::HashMap;
+
+use redis::Connection;
+use tidegate_shared::local::{LocalOptions, LocalServer};
+use tidegate_shared::protocol::{self, Outcome, Step, Value, script};
+
+/// A server of its own and a connection to it.
+pub(crate) struct Rig {
+    pub(crate) connection: Connection,
+    hashes: HashMap<&'static str, String>,
+    // Ends last.
+    _server: LocalServer,
+}
+
+impl Rig {
+    /// Starts a server and loads every step's script, which it must compile.
+    pub(crate) fn start() -> Self {
+        let server = LocalServer::start(LocalOptions::default()).unwrap();
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let mut hashes = HashMap::new();
+        for script in script::ALL {
+            let hash: String = redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(script.source())
+                .query(&mut connection)
+                .unwrap_or_else(|e| panic!("{}: {e}", script.name));
+            hashes.insert(script.name, hash);
+        }
+        Self {
+            connection,
+            hashes,
+            _server: server,
+        }
+    }
+
+    /// Runs one step with exactly this deadline; gives the pool's time and the reply.
+    pub(crate) fn send<S: Step>(&mut self, step: &S, deadline_ms: u64) -> (u64, Outcome<S::Reply>) {
+        let call = step.bind(deadline_ms);
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(&self.hashes[call.script.name])
+            .arg(1)
+            .arg(&call.base);
+        for arg in &call.args {
+            command.arg(arg.as_slice());
+        }
+        let value = command
+            .query(&mut self.connection)
+            .unwrap_or_else(|e| panic!("{}: {e}", call.script.name));
+        protocol::decode(step, plain(value)).unwrap()
+    }
+
+    /// Runs a plain command.
+    pub(crate) fn command<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(*word);
+        }
+        command.query(&mut self.connection).unwrap()
+    }
+}
+
+fn plain(value: redis::Value) -> Value {
+    match value {
+        redis::Value::Int(n) => Value::Int(n),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes.into()),
+        redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
+        redis::Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
+        _ => Value::Nil,
+    }
+}

@@ -1,0 +1,456 @@
+//! Runs a program on the server and on the reference, and compares reply and whole state after every command.
+
+use std::collections::BTreeMap;
+
+use tidegate_shared::config::PoolConfig;
+use tidegate_shared::domain::step::{Action, Command, Reply, State, step};
+use tidegate_shared::domain::{Fence, JobId, Owner, PoolName, Usage, WorkerId};
+use tidegate_shared::protocol::{
+    Append, Apply, Beat, Cancel, Claim, ClaimReply, Delivery, Expire, Follow, Idempotency,
+    NextClaim, Outcome, Pause, Purge, Renew, RenewItem, Requeue, Settle, Step, Submit, base,
+};
+
+use crate::dump::{self, Content, Dump};
+use crate::program::{Fault, Limit, Move, Pick, Program, SettingsChoice};
+use crate::rig::Rig;
+
+const FAR_MS: u64 = (1 << 53) - 1;
+const TENANTS: [&str; 3] = ["acme", "globex", "initech"];
+
+/// How often each kind of reply came, so that a test can say that it saw them.
+pub(crate) type Seen = BTreeMap<String, u64>;
+
+/// One program's run.
+pub(crate) struct Run<'a> {
+    rig: &'a mut Rig,
+    pool: PoolName,
+    workers: &'a [WorkerId],
+    state: State,
+    jobs: Vec<JobId>,
+    deliveries: Vec<(JobId, Fence, Owner)>,
+    sent: Vec<Command>,
+    minted: u64,
+    /// The server's clock at the last step.
+    raw_ms: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the whole program on an empty server.
+    pub(crate) fn program(
+        rig: &'a mut Rig,
+        workers: &'a [WorkerId],
+        program: &Program,
+        seen: &mut Seen,
+    ) -> Result<(), String> {
+        let () = rig.command(&["FLUSHALL"]);
+        let mut run = Self {
+            rig,
+            pool: "gpu".parse().unwrap(),
+            workers,
+            state: State::default(),
+            jobs: Vec::new(),
+            deliveries: Vec::new(),
+            sent: Vec::new(),
+            minted: 0,
+            raw_ms: 0,
+        };
+        if let Some(settings) = program.settings {
+            run.one(&Move::Apply { settings }, Limit::Far, seen)?;
+        }
+        for (number, line) in program.lines.iter().enumerate() {
+            let Some((one, limit)) = line else { continue };
+            run.one(one, *limit, seen)
+                .map_err(|e| format!("after command {number}, {one:?}:\n{e}"))?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, one: &Move, limit: Limit, seen: &mut Seen) -> Result<(), String> {
+        let Some(command) = self.command(one, limit) else {
+            return Ok(());
+        };
+        let (now_ms, reply) = self.send(&command);
+        let (server, raw_ms) = self.dump(now_ms);
+        let (state, expected) = step(&self.state, &command, raw_ms);
+        note(&expected, &self.state, &state, seen);
+        if reply != expected {
+            return Err(format!(
+                "{command:?}\n  server:    {reply:?}\n  reference: {expected:?}"
+            ));
+        }
+        if let Some(report) = dump::difference(&server, &dump::of_reference(&state)) {
+            return Err(format!(
+                "{command:?}\nreplied {reply:?} at {now_ms:?}\n{report}"
+            ));
+        }
+        self.state = state;
+        self.remember(&command, &reply);
+        Ok(())
+    }
+
+    /// Everything the server keeps, and its clock at the step, worked out from the pool's: a step that met a clock that
+    /// went back changed the difference of the two.
+    fn dump(&mut self, now_ms: Option<u64>) -> (Dump, u64) {
+        let dump = dump::of_server(self.rig, &base(&self.pool));
+        if let Some(now_ms) = now_ms {
+            let skew: i64 = match dump.get("state").map(|entry| entry.content()) {
+                Some(Content::Fields(fields)) => {
+                    fields.get("skew").map_or(0, |v| v.parse().unwrap())
+                }
+                _ => 0,
+            };
+            self.raw_ms = now_ms.saturating_add_signed(-skew);
+        }
+        (dump, self.raw_ms)
+    }
+
+    fn remember(&mut self, command: &Command, reply: &Reply) {
+        let all: Vec<&Delivery> = match reply {
+            Reply::Claim(ClaimReply::Deliveries(all)) => all.iter().collect(),
+            Reply::Settle(settled) => settled.next.iter().collect(),
+            _ => Vec::new(),
+        };
+        for one in all {
+            let handed = (one.id.clone(), one.fence, one.owner.clone());
+            if !self.deliveries.contains(&handed) {
+                self.deliveries.push(handed);
+            }
+        }
+        self.sent.push(command.clone());
+    }
+
+    fn command(&mut self, one: &Move, limit: Limit) -> Option<Command> {
+        if let Move::Again { back } = one {
+            let place = self.sent.len().checked_sub(back + 1)?;
+            // Time does not pass the same way twice.
+            return Some(self.sent[place].clone())
+                .filter(|c| !matches!(c.action, Action::Jump { .. }));
+        }
+        let deadline_ms = match limit {
+            Limit::Far => FAR_MS,
+            Limit::Soon => self.state.clock.last + 300,
+            Limit::Past => self.state.clock.last.saturating_sub(1),
+        };
+        let action = self.action(one)?;
+        Some(Command {
+            deadline_ms,
+            action,
+        })
+    }
+
+    fn action(&mut self, one: &Move) -> Option<Action> {
+        let pool = self.pool.clone();
+        Some(match one {
+            Move::Submit { .. } => Action::Submit(self.submit(one)?),
+            Move::Settle { .. } => Action::Settle(self.settle(one)?),
+            Move::Claim { worker, want } => Action::Claim(Claim {
+                pool,
+                worker: self.workers[*worker].clone(),
+                owners: (0..*want).map(|_| self.owner()).collect(),
+            }),
+            Move::Renew {
+                picks,
+                output_tokens,
+            } => {
+                let picked: Option<Vec<_>> = picks.iter().map(|pick| self.pick(*pick)).collect();
+                let items = picked?
+                    .into_iter()
+                    .map(|(id, fence, owner)| RenewItem {
+                        id,
+                        fence,
+                        owner,
+                        output_tokens: *output_tokens,
+                    })
+                    .collect();
+                Action::Renew(Renew {
+                    pool,
+                    default_timeout_ms: 1_500,
+                    items,
+                })
+            }
+            Move::Append {
+                pick,
+                first,
+                max_bytes,
+                pieces,
+            } => {
+                let (id, fence, owner) = self.pick(*pick)?;
+                Action::Append(Append {
+                    id,
+                    fence,
+                    owner,
+                    first: *first,
+                    max_bytes: *max_bytes,
+                    pieces: pieces.iter().map(|&len| vec![b'x'; len]).collect(),
+                })
+            }
+            Move::Follow { job, tenant } => Action::Follow(Follow {
+                id: self.job(*job),
+                tenant: tenant.map(|t| TENANTS[t].to_owned()),
+            }),
+            Move::Cancel { job, tenant } => Action::Cancel(Cancel {
+                id: self.job(*job),
+                tenant: tenant.map(|t| TENANTS[t].to_owned()),
+            }),
+            Move::Requeue { job, operation } => Action::Requeue(Requeue {
+                id: self.job(*job),
+                operation: format!("op{operation}"),
+            }),
+            Move::Purge { job } => Action::Purge(Purge { id: self.job(*job) }),
+            Move::Expire { limit } => Action::Expire(Expire {
+                pool,
+                limit: *limit,
+            }),
+            Move::Beat { worker, gone } => Action::Beat(Beat {
+                pool,
+                worker: self.workers[*worker].clone(),
+                gone: *gone,
+                info: "{}".into(),
+            }),
+            Move::Apply { settings } => Action::Apply(Apply {
+                pool,
+                config: config(*settings),
+            }),
+            Move::Pause { paused, draining } => Action::Pause(Pause {
+                pool,
+                paused: *paused,
+                draining: *draining,
+            }),
+            Move::TakeMarker => Action::TakeMarker,
+            Move::Jump { ms } => Action::Jump { ms: *ms },
+            Move::Again { .. } => return None,
+        })
+    }
+
+    fn submit(&mut self, one: &Move) -> Option<Submit> {
+        let Move::Submit {
+            tenant,
+            priority,
+            delay_ms,
+            deadline_ms,
+            timeout_ms,
+            max_attempts,
+            key,
+            bytes,
+        } = one
+        else {
+            return None;
+        };
+        let tenant = TENANTS[*tenant];
+        let bare = self.bare();
+        let id = JobId::from_bare(&self.pool, &bare).unwrap();
+        self.jobs.push(id.clone());
+        let idempotency = key.map_or_else(Idempotency::default, |(key, body)| Idempotency {
+            key_hash: format!("{tenant}-{key}"),
+            body_hash: format!("body{body}"),
+        });
+        Some(Submit {
+            id,
+            tenant: tenant.into(),
+            class: "default".into(),
+            priority: *priority,
+            delay_ms: *delay_ms,
+            deadline_ms: *deadline_ms,
+            timeout_ms: *timeout_ms,
+            max_attempts: *max_attempts,
+            model: if *priority == 5 {
+                "m".into()
+            } else {
+                String::new()
+            },
+            idempotency,
+            envelope: vec![b'e'; *bytes],
+        })
+    }
+
+    fn settle(&mut self, one: &Move) -> Option<Settle> {
+        let Move::Settle {
+            pick,
+            verdict,
+            delay_ms,
+            reason,
+            has_error,
+            usage,
+            next,
+        } = one
+        else {
+            return None;
+        };
+        let (id, fence, owner) = self.pick(*pick)?;
+        Some(Settle {
+            id,
+            fence,
+            owner,
+            verdict: *verdict,
+            delay_ms: *delay_ms,
+            reason: *reason,
+            code: "upstream_error".into(),
+            error: if *has_error {
+                r#"{"code":"upstream_error"}"#.into()
+            } else {
+                String::new()
+            },
+            usage: usage.map(|(tokens, estimated)| Usage {
+                input_tokens: tokens,
+                output_tokens: tokens * 2,
+                estimated,
+            }),
+            content_type: "application/json".into(),
+            result: b"{}".to_vec(),
+            next: next.map(|worker| NextClaim {
+                worker: self.workers[worker].clone(),
+                owner: self.owner(),
+            }),
+        })
+    }
+
+    /// An id that sorts unlike it was minted, so that ties are not in order by chance.
+    fn bare(&mut self) -> String {
+        const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+        self.minted += 1;
+        let mut bits = self.minted.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut text = String::new();
+        for _ in 0..26 {
+            text.push(char::from(LETTERS[(bits & 31) as usize]));
+            bits = bits.rotate_right(5);
+        }
+        text
+    }
+
+    fn owner(&mut self) -> Owner {
+        Owner::parse(&self.bare()).unwrap()
+    }
+
+    /// A job of this run, or one that never was.
+    fn job(&mut self, back: usize) -> JobId {
+        match self.jobs.len().checked_sub(back + 1) {
+            Some(place) => self.jobs[place].clone(),
+            None => JobId::from_bare(&self.pool, "00000000000000000000000000").unwrap(),
+        }
+    }
+
+    fn pick(&mut self, pick: Pick) -> Option<(JobId, Fence, Owner)> {
+        let place = self.deliveries.len().checked_sub(pick.back + 1)?;
+        let (mut id, mut fence, mut owner) = self.deliveries[place].clone();
+        match pick.fault {
+            Fault::None => {}
+            Fault::Owner => owner = self.owner(),
+            Fault::Fence => fence = Fence(fence.0 + 1),
+            Fault::Job => id = self.job(pick.back),
+        }
+        Some((id, fence, owner))
+    }
+
+    fn send(&mut self, command: &Command) -> (Option<u64>, Reply) {
+        let at = command.deadline_ms;
+        match &command.action {
+            Action::Submit(s) => self.step(s, at, Reply::Submit),
+            Action::Claim(s) => self.step(s, at, Reply::Claim),
+            Action::Renew(s) => self.step(s, at, Reply::Renew),
+            Action::Settle(s) => self.step(s, at, Reply::Settle),
+            Action::Append(s) => self.step(s, at, Reply::Append),
+            Action::Follow(s) => self.step(s, at, Reply::Follow),
+            Action::Cancel(s) => self.step(s, at, Reply::Cancel),
+            Action::Requeue(s) => self.step(s, at, Reply::Requeue),
+            Action::Purge(s) => self.step(s, at, Reply::Purge),
+            Action::Expire(s) => self.step(s, at, Reply::Expire),
+            Action::Beat(s) => self.step(s, at, |()| Reply::Done),
+            Action::Pause(s) => self.step(s, at, |()| Reply::Done),
+            // Its reply has a version where others have the time.
+            Action::Apply(s) => (None, self.step(s, at, Reply::Apply).1),
+            Action::TakeMarker => {
+                let key = format!("{}:marker", base(&self.pool));
+                let _: Vec<String> = self.rig.command(&["ZPOPMIN", &key]);
+                (None, Reply::Done)
+            }
+            Action::Jump { ms } => {
+                self.jump(*ms);
+                (None, Reply::Done)
+            }
+        }
+    }
+
+    fn step<S: Step>(
+        &mut self,
+        step: &S,
+        at: u64,
+        reply: impl FnOnce(S::Reply) -> Reply,
+    ) -> (Option<u64>, Reply) {
+        let (now_ms, outcome) = self.rig.send(step, at);
+        let reply = match outcome {
+            Outcome::Late => Reply::Late,
+            Outcome::NoPool => Reply::NoPool,
+            Outcome::Done(done) => reply(done),
+        };
+        (Some(now_ms), reply)
+    }
+
+    /// Moves the pool's clock, and the TTLs that promise something with it.
+    fn jump(&mut self, ms: i64) {
+        let base = base(&self.pool);
+        let _: i64 =
+            self.rig
+                .command(&["HINCRBY", &format!("{base}:state"), "skew", &ms.to_string()]);
+        if ms < 0 {
+            return;
+        }
+        for key in self.state.idempotency.keys() {
+            let key = format!("{base}:idempotency:{key}");
+            let ttl_ms: i64 = self.rig.command(&["PTTL", &key]);
+            let left = (ttl_ms - ms).to_string();
+            let _: i64 = self.rig.command(&["PEXPIRE", &key, &left]);
+        }
+    }
+}
+
+fn config(choice: SettingsChoice) -> PoolConfig {
+    PoolConfig {
+        slots: choice.slots,
+        max_queued: 6,
+        max_queued_bytes: 500,
+        lease_ms: 1_000,
+        renew_ms: 200,
+        max_lost_leases: choice.max_lost_leases,
+        result_retention_ms: 2_000,
+        record_retention_ms: choice.record_retention_ms,
+        idempotency_ms: choice.idempotency_ms,
+        max_dead_letters: choice.max_dead_letters,
+        dead_letter_retention_ms: 3_000,
+        ..PoolConfig::default()
+    }
+}
+
+/// Notes what a command met.
+fn note(reply: &Reply, before: &State, after: &State, seen: &mut Seen) {
+    let text = format!("{reply:?}");
+    let mut words: Vec<String> = vec![
+        text.split(|c: char| !c.is_alphanumeric() && c != '(')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    ];
+    match reply {
+        Reply::Settle(s) => words.push(format!("settle {:?} {:?} {:?}", s.tag, s.state, s.dead)),
+        Reply::Renew(all) => words.extend(all.iter().map(|s| format!("renew {s:?}"))),
+        Reply::Claim(ClaimReply::None { reason, .. }) => words.push(format!("claim {reason:?}")),
+        Reply::Expire(e) => {
+            words.extend((e.bodies > 0).then(|| "expire bodies".to_owned()));
+            words.extend((e.records > 0).then(|| "expire records".to_owned()));
+            words.extend((e.letters > 0).then(|| "expire letters".to_owned()));
+            words.extend((e.overdue > 0).then(|| "expire overdue".to_owned()));
+        }
+        _ => {}
+    }
+    let (was, is) = (before.counters, after.counters);
+    words.extend((is.lapsed > was.lapsed).then(|| "lapsed".to_owned()));
+    words.extend((is.poisoned > was.poisoned).then(|| "poisoned".to_owned()));
+    words.extend((is.evicted > was.evicted).then(|| "evicted".to_owned()));
+    words.extend((after.clock.grace_until > before.clock.grace_until).then(|| "grace".to_owned()));
+    words.extend((!after.suspects.is_empty()).then(|| "suspect".to_owned()));
+    words.extend(
+        (before.idempotency.len() > after.idempotency.len()).then(|| "idempotency over".to_owned()),
+    );
+    for word in words {
+        *seen.entry(word).or_default() += 1;
+    }
+}
