@@ -41,6 +41,10 @@ struct Info<'a> {
 }
 
 /// Milliseconds since 1970 by the wall clock, to be shown and never compared.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shown to people; no decision rests on it"
+)]
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -19,7 +19,7 @@ pub(crate) fn room(concurrency: usize, held: usize, slots: usize, held_of_pool: 
 struct Counts {
     held: usize,
     held_of_pool: Vec<usize>,
-    /// Pools whose claimer waits for room.
+    /// Pools whose claimer waits for the worker's own room: their slots would leave some.
     waiting: Vec<bool>,
 }
 
@@ -67,13 +67,19 @@ impl Capacity {
         };
         loop {
             let freed = self.freed.notified();
-            let permits = self.try_take(pool, slots(), most);
+            let slots = slots();
+            let permits = self.try_take(pool, slots, most);
             if !permits.is_empty() {
                 return permits;
             }
-            self.counts().waiting[pool] = true;
+            self.note_waiting(pool, slots);
             freed.await;
         }
+    }
+
+    fn note_waiting(&self, pool: usize, slots: usize) {
+        let mut counts = self.counts();
+        counts.waiting[pool] = slots > counts.held_of_pool[pool];
     }
 
     fn try_take(self: &Arc<Self>, pool: usize, slots: usize, most: usize) -> Vec<Permit> {
@@ -174,6 +180,20 @@ mod tests {
         assert!(!capacity.others_wait(1), "only other pools count");
         first.pop();
         assert_eq!(waiter.await.ok(), Some(1));
+        assert!(!capacity.others_wait(0));
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_waits_for_its_own_slots_asks_nobody_to_yield() {
+        let capacity = Capacity::new(4, 2);
+        let _held = capacity.take(0, || 8, 1).await;
+        let wait = capacity.take(1, || 0, 1);
+        tokio::pin!(wait);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(1), &mut wait)
+                .await
+                .is_err()
+        );
         assert!(!capacity.others_wait(0));
     }
 

@@ -67,11 +67,7 @@ async fn work(
     };
 
     let running = run(pool, settings, claimed, &held, envelope, timeout);
-    // A fault in here must not leave the lease to lapse: that would count against the worker's other jobs.
-    let ending = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!(job = %held.id, fence = held.fence.0, "the delivery failed inside the worker; please report this");
-        Ending::Panicked
-    });
+    let ending = guarded(&held, running).await;
     held.start_settling();
 
     let settlement = verdict(ending, &facts, &mut rand::rng())?;
@@ -90,6 +86,16 @@ async fn work(
     settler::settle(pool, &subject, settlement)
         .instrument(spans::settle(pool))
         .await
+}
+
+/// Turns a panic into an ending: a fault of ours must not leave the lease to lapse, which would count against the worker's
+/// other jobs, and no attempt would ever end it.
+async fn guarded(held: &Held, running: impl Future<Output = Ending>) -> Ending {
+    let caught = AssertUnwindSafe(running).catch_unwind().await;
+    caught.unwrap_or_else(|_| {
+        tracing::error!(job = %held.id, fence = held.fence.0, "the delivery failed inside the worker: a bug");
+        Ending::Panicked
+    })
 }
 
 /// From the stored request to the end of its call.
@@ -144,6 +150,14 @@ fn observe_wait(pool: &Pool, delivery: &Delivery) {
 mod tests {
     use super::*;
     use crate::live::tests::claimed;
+
+    #[tokio::test]
+    async fn a_panic_is_an_ending_with_a_verdict_of_its_own() {
+        let second = Duration::from_secs(1);
+        let held = Held::new(&claimed(2_000), second, second);
+        let ending = guarded(&held, async { panic!("on purpose") }).await;
+        assert!(matches!(ending, Ending::Panicked));
+    }
 
     #[test]
     fn the_deadline_counts_from_before_the_claim_was_sent() {

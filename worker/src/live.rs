@@ -36,6 +36,8 @@ pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// When the call must have stopped, by our own clock.
     lease_end: watch::Sender<Instant>,
+    /// Of the run: the store extends its lease for so long and a lease more.
+    pub(crate) timeout: Duration,
     /// The store extends the lease no further.
     latest: Instant,
     output_tokens: AtomicU64,
@@ -58,6 +60,7 @@ impl Held {
             fence: delivery.fence,
             owner: delivery.owner.clone(),
             lease_end: watch::Sender::new(end),
+            timeout,
             latest,
             output_tokens: AtomicU64::new(0),
             follow: watch::Sender::new(delivery.follow),

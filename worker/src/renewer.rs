@@ -69,9 +69,14 @@ async fn renew(pool: &Pool, settings: &Settings, deliveries: Vec<Arc<Held>>) -> 
 }
 
 async fn renew_batch(pool: &Pool, settings: &Settings, batch: &[Arc<Held>]) -> bool {
+    // Settings that were shortened since must not end the lease of a run that began under longer ones.
+    let longest = batch.iter().map(|held| held.timeout).max();
+    let longest_ms = longest.map_or(0, |time| {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    });
     let step = Renew {
         pool: pool.name.clone(),
-        default_timeout_ms: settings.config.total_ms,
+        default_timeout_ms: longest_ms.max(settings.config.total_ms),
         items: batch.iter().map(|held| held.renewal()).collect(),
     };
     let sent = Instant::now();

@@ -144,17 +144,16 @@ async fn store(
     }
 }
 
-/// How the job ended, where it did.
+/// How this settlement ended the job, where it did. Of one that was sent again only the state is known, which others may
+/// have moved on since: what the verdict could not bring about is theirs to count.
 fn outcome(reply: &SettleReply, verdict: Verdict) -> Option<Outcome> {
-    Some(match reply.state? {
-        State::Succeeded => Outcome::Succeeded,
-        State::Cancelled => Outcome::Cancelled,
-        State::Expired => Outcome::Expired,
-        // A reply to a settle that was sent again does not say the reason any more.
-        State::Failed if reply.dead.is_some() || verdict != Verdict::Fail => Outcome::Dead,
-        State::Failed => Outcome::Failed,
-        State::Scheduled | State::Queued | State::Running => return None,
-    })
+    match (reply.state?, verdict) {
+        (State::Cancelled, _) => Some(Outcome::Cancelled),
+        (State::Succeeded, Verdict::Succeed) => Some(Outcome::Succeeded),
+        (State::Failed, Verdict::Fail) => Some(Outcome::Failed),
+        (State::Failed, Verdict::Dead | Verdict::Retry) => Some(Outcome::Dead),
+        _ => None,
+    }
 }
 
 fn tag_word(tag: SettleTag) -> &'static str {
@@ -172,52 +171,32 @@ mod tests {
 
     #[test]
     fn a_terminal_counts_once_by_how_the_job_ended() {
-        let reply = |state, dead| SettleReply {
-            tag: SettleTag::Settled,
-            state,
-            dead,
-            next: None,
-        };
-        for (state, dead, verdict, counted) in [
+        for (state, verdict, counted) in [
             (
                 Some(State::Succeeded),
-                None,
                 Verdict::Succeed,
                 Some(Outcome::Succeeded),
             ),
-            (
-                Some(State::Failed),
-                None,
-                Verdict::Fail,
-                Some(Outcome::Failed),
-            ),
-            (
-                Some(State::Failed),
-                Some(DeadReason::Timeout),
-                Verdict::Retry,
-                Some(Outcome::Dead),
-            ),
-            (
-                Some(State::Failed),
-                None,
-                Verdict::Dead,
-                Some(Outcome::Dead),
-            ),
+            (Some(State::Failed), Verdict::Fail, Some(Outcome::Failed)),
+            (Some(State::Failed), Verdict::Retry, Some(Outcome::Dead)),
+            (Some(State::Failed), Verdict::Dead, Some(Outcome::Dead)),
             (
                 Some(State::Cancelled),
-                None,
                 Verdict::Succeed,
                 Some(Outcome::Cancelled),
             ),
-            (Some(State::Scheduled), None, Verdict::Retry, None),
-            (Some(State::Queued), None, Verdict::Release, None),
-            (None, None, Verdict::Succeed, None),
+            (Some(State::Scheduled), Verdict::Retry, None),
+            (Some(State::Queued), Verdict::Release, None),
+            (Some(State::Succeeded), Verdict::Release, None),
+            (None, Verdict::Succeed, None),
         ] {
-            assert_eq!(
-                outcome(&reply(state, dead), verdict),
-                counted,
-                "{state:?} {verdict}"
-            );
+            let reply = SettleReply {
+                tag: SettleTag::Settled,
+                state,
+                dead: None,
+                next: None,
+            };
+            assert_eq!(outcome(&reply, verdict), counted, "{state:?} {verdict}");
         }
     }
 }

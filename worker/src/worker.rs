@@ -24,6 +24,9 @@ const RESERVE_SHARE: u32 = 10;
 const MAX_RESERVE: Duration = Duration::from_secs(1);
 /// How long leases may take to be handed back once calls are closed: beyond it they lapse by themselves.
 const HAND_BACK: Duration = Duration::from_secs(3);
+/// After the drain's start, so long until the connections that waited for work are surely closed: the wake-up of a job
+/// that is handed back must go to another worker.
+const UNTIL_CLOSED: Duration = Duration::from_millis(20);
 /// How long the tasks that only accompany the work may take to end.
 const LEAVE: Duration = Duration::from_secs(3);
 
@@ -150,6 +153,7 @@ impl Worker {
             drain_ms = self.config.drain_ms,
             "draining: no more claims"
         );
+        tokio::time::sleep(UNTIL_CLOSED).await;
         let finishing = work.close_and_wait(drain.saturating_sub(reserve(drain)));
         tokio::select! {
             _ = finishing => {}

@@ -139,7 +139,12 @@ impl Call<'_> {
 
     async fn read_refusal(&self, mut response: Response) -> Stop {
         let status = response.status().as_u16();
-        let retry_after = parse_retry_after(response.headers(), SystemTime::now());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a date in the header is wall clock; it counts from the response's own date where there is one"
+        )]
+        let now = SystemTime::now();
+        let retry_after = parse_retry_after(response.headers(), now);
         let by = after(
             Instant::now(),
             self.timeouts.between_chunks.min(ERROR_BODY_WAIT),

@@ -211,3 +211,29 @@ async fn a_claim_whose_reply_was_lost_strands_nothing() {
     }
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_streams_at_once_delay_no_renewal() {
+    let rig = Rig::start(PoolConfig {
+        slots: 200,
+        lease_ms: 1_000,
+        renew_ms: 200,
+        ..quick()
+    })
+    .await;
+    let _workers = [rig.worker().await, rig.worker().await];
+    let mut ids = Vec::new();
+    for n in 0..100 {
+        let script = Script::tag(format!("s{n}"))
+            .bytes(200_000_u64)
+            .chunks(200_u32)
+            .chunk_ms(10_u64);
+        ids.push(rig.chat(&script).await);
+    }
+    for id in &ids {
+        let (job, result) = rig.success(id).await;
+        assert_eq!((job.attempts, job.fence.0, job.lost_leases), (1, 1, 0));
+        assert_eq!(text_of(&result).len(), 200_000);
+    }
+    assert_eq!(rig.gpu.calls().len(), 100);
+}
