@@ -91,6 +91,10 @@ impl LocalServer {
                 let tail: Vec<&str> = log.lines().rev().take(3).collect();
                 return Err(LocalError::Failed(tail.join(" | ")));
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "starting a process blocks anyway; callers on a runtime use spawn_blocking"
+            )]
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())

@@ -188,12 +188,17 @@ impl Server {
         let addr = listener
             .local_addr()
             .context("cannot read the address listened on")?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "answers show when they were made, as a model server's do"
+        )]
+        let now = SystemTime::now();
         let shared = Arc::new(Shared {
             engine: engine::Engine::new(&config),
             log,
             gates: gates::Gates::default(),
             started: Instant::now(),
-            started_unix_s: SystemTime::now()
+            started_unix_s: now
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |d| d.as_secs()),
             input_tokens: AtomicU64::new(0),

@@ -78,7 +78,15 @@ impl Drop for Watch {
 
 impl Hints {
     pub(super) fn start(client: Client) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "two commands for each watch, which its reader bounds; and leaving happens in a drop, which cannot wait"
+        )]
         let (commands, inbox) = mpsc::unbounded_channel();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "no role owns it: it ends with the last handle of the store"
+        )]
         let task = AbortOnDropHandle::new(tokio::spawn(serve(client, inbox)));
         Self {
             commands,

@@ -323,7 +323,7 @@ impl Store {
 fn plain(value: redis::Value) -> Value {
     match value {
         redis::Value::Int(n) => Value::Int(n),
-        redis::Value::BulkString(bytes) => Value::Bytes(bytes.into()),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes),
         redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
         redis::Value::Okay => Value::Bytes(b"OK".to_vec()),
         redis::Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
