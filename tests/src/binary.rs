@@ -16,6 +16,7 @@ pub(crate) fn tidegate() -> &'static Path {
     })
 }
 
+/// Of the whole workspace, so that it is the very build of `cargo build --workspace`, which may be there already.
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own program");
     // <target>/<profile>/deps/<test>
@@ -32,7 +33,7 @@ fn build() -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "tidegate-cli", "--bin", "tidegate"])
+        .args(["build", "--quiet", "--workspace", "--bin", "tidegate"])
         .args(["--profile", profile, "--target-dir"])
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -86,7 +86,14 @@ impl Ledger {
         let Some(id) = job["id"].as_str() else { return };
         let seen = self.jobs.entry(id.to_owned()).or_default();
         if let Some(before) = seen {
-            for member in ["status", "finished_at_ms", "error", "usage", "attempts", "dead"] {
+            for member in [
+                "status",
+                "finished_at_ms",
+                "error",
+                "usage",
+                "attempts",
+                "dead",
+            ] {
                 assert_eq!(
                     before[member], job[member],
                     "`{member}` of a terminal changed: {before} then {job}"
@@ -176,6 +183,14 @@ impl Api {
         })
     }
 
+    /// Reads an address of any process, without a key.
+    ///
+    /// # Errors
+    /// Where no whole answer came.
+    pub async fn plain(&self, url: &str) -> reqwest::Result<Reply> {
+        self.try_send(self.http.get(url)).await
+    }
+
     /// Sends a call that must be answered.
     ///
     /// # Panics
@@ -258,7 +273,10 @@ impl Api {
             if terminal(&job) {
                 return job;
             }
-            assert!(start.elapsed() < limit, "not over within {limit:?}: {job:#}");
+            assert!(
+                start.elapsed() < limit,
+                "not over within {limit:?}: {job:#}"
+            );
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod binary;
 mod client;
+mod commands;
 mod process;
 mod proxy;
 mod rig;
@@ -13,8 +14,9 @@ mod settle;
 mod wait;
 
 pub use client::{Api, Reply, chat, job, terminal};
+pub use commands::CliReply;
 pub use process::{Proc, Signal};
 pub use proxy::{Direction, Held, Proxy, Upstream};
-pub use rig::{CliReply, Options, Rig};
+pub use rig::{Options, Rig};
 pub use settle::Allow;
 pub use wait::{LONG, SOON, until};

@@ -170,7 +170,11 @@ impl Proc {
             return;
         }
         if let Ok(Some(status)) = self.child.try_wait() {
-            panic!("{} ended by itself ({status}):\n{}", self.label, self.tail());
+            panic!(
+                "{} ended by itself ({status}):\n{}",
+                self.label,
+                self.tail()
+            );
         }
     }
 
@@ -221,7 +225,7 @@ fn snapshot(lines: &Lines) -> Vec<String> {
 
 /// Keeps what is written to `from`. The thread ends with the pipe, which ends with the process.
 fn keep(from: impl Read + Send + 'static, lines: Lines) {
-    std::thread::spawn(move || {
+    let reader = move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
@@ -232,5 +236,9 @@ fn keep(from: impl Read + Send + 'static, lines: Lines) {
                 .push(text);
             line.clear();
         }
-    });
+    };
+    std::thread::Builder::new()
+        .name("output".into())
+        .spawn(reader)
+        .expect("there is a thread for each pipe");
 }

@@ -1,15 +1,11 @@
 //! Everything a scenario needs, started together and gone together.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::LazyLock;
-use std::time::Duration;
 
-use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_loadtest::gpu;
 use tidegate_shared::local::{LocalOptions, LocalServer};
-use tokio::process::Command;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::binary::tidegate;
@@ -17,8 +13,6 @@ use crate::client::Api;
 use crate::process::{Proc, Signal};
 use crate::proxy::{Proxy, Upstream};
 
-/// A command of the line gets so long.
-const COMMAND: Duration = Duration::from_secs(60);
 /// Weight of the rigs that run at once in one test process: their time limits hold only where they get their share.
 const MACHINE: u32 = 4;
 static SHARE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(MACHINE as usize));
@@ -62,28 +56,6 @@ impl Default for Options {
             gpu: gpu::Config::default(),
             weight: 1,
         }
-    }
-}
-
-/// What a command of the line gave.
-#[derive(Clone, Debug)]
-pub struct CliReply {
-    /// Exit code; none where a signal ended it.
-    pub code: Option<i32>,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
-impl CliReply {
-    /// Standard output as JSON.
-    ///
-    /// # Panics
-    /// When it is not.
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|e| panic!("{e}: {}\n{}", self.stdout, self.stderr))
     }
 }
 
@@ -135,7 +107,9 @@ impl Rig {
             slots: options.gpu.slots.max(options.slots as usize * 2),
             ..options.gpu.clone()
         };
-        let gpu = gpu::Server::start(gpu_config).await.expect("a model server");
+        let gpu = gpu::Server::start(gpu_config)
+            .await
+            .expect("a model server");
         let socket = store.url().trim_start_matches("unix://").into();
         let proxy = Proxy::start(Upstream::Unix(socket)).await;
         let dir = tempfile::tempdir().expect("a directory");
@@ -234,7 +208,7 @@ backoff_ms = {backoff_ms}
     }
 
     /// The program with a clean environment.
-    fn program(&self) -> std::process::Command {
+    pub(crate) fn program(&self) -> std::process::Command {
         let mut command = std::process::Command::new(tidegate());
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -319,102 +293,9 @@ backoff_ms = {backoff_ms}
         self.gone.len() - 1
     }
 
-    async fn mint_key(&self, tenant: &str, scopes: &[&str]) -> String {
-        let mut arguments = vec!["key", "create", "--tenant", tenant, "-o", "json"];
-        for scope in scopes {
-            arguments.extend(["--scope", scope]);
-        }
-        let minted = self.store_cli(&arguments).await;
-        assert_eq!(minted.code, Some(0), "{minted:?}");
-        let key = minted.json()["key"].as_str().map(str::to_owned);
-        key.expect("`key create` prints the key")
-    }
-
-    /// Runs a command of the line over HTTP, with the operator's key.
-    ///
-    /// # Panics
-    /// When it cannot be run or does not end.
-    pub async fn cli(&self, arguments: &[&str]) -> CliReply {
-        let mut command = self.program();
-        command
-            .env("TIDEGATE_URL", self.operator.base())
-            .env("TIDEGATE_API_KEY", self.operator.key())
-            .args(arguments);
-        run(command).await
-    }
-
-    /// Runs a command of the line straight at the store.
-    ///
-    /// # Panics
-    /// When it cannot be run or does not end.
-    pub async fn store_cli(&self, arguments: &[&str]) -> CliReply {
-        let mut command = self.program();
-        command.args(arguments).args(["--redis", &self.store.url()]);
-        run(command).await
-    }
-
-    /// Runs a command of the store's own client, for faults and counts.
-    ///
-    /// # Panics
-    /// When it cannot be run or fails.
-    pub async fn redis(&self, arguments: &[&str]) -> String {
-        let mut command = std::process::Command::new("redis-cli");
-        let url = self.store.url();
-        command
-            .args(["-s", url.trim_start_matches("unix://")])
-            .args(arguments);
-        let reply = run(command).await;
-        assert_eq!(reply.code, Some(0), "{arguments:?}: {reply:?}");
-        reply.stdout.trim().to_owned()
-    }
-
-    /// The pool as operators see it.
-    ///
-    /// # Panics
-    /// When it is not shown.
-    pub async fn pool(&self) -> Value {
-        let shown = self
-            .store_cli(&["pool", "show", "default", "-o", "json"])
-            .await;
-        assert_eq!(shown.code, Some(0), "{shown:?}");
-        shown.json()
-    }
-
-    /// Sum of a metric over its labels, at one address; 0 where it is not there.
-    ///
-    /// # Panics
-    /// When the address does not answer.
-    pub async fn metric(&self, base: &str, name: &str) -> f64 {
-        let scraped = reqwest::get(format!("{base}/metrics"))
-            .await
-            .expect("metrics are served");
-        let text = scraped.text().await.expect("metrics are text");
-        text.lines()
-            .filter(|line| {
-                line.strip_prefix(name)
-                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
-            })
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
-    }
-
     /// All processes that are not gone.
     pub(crate) fn processes(&mut self) -> impl Iterator<Item = &mut Proc> {
         let ingress = self.ingress.iter_mut().map(|(process, _)| process);
         ingress.chain(&mut self.workers).chain(&mut self.reapers)
-    }
-}
-
-async fn run(command: std::process::Command) -> CliReply {
-    let mut command = Command::from(command);
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(COMMAND, command.output())
-        .await
-        .unwrap_or_else(|_| panic!("{command:?} does not end"))
-        .unwrap_or_else(|e| panic!("{command:?} does not run: {e}"));
-    CliReply {
-        code: output.status.code(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }

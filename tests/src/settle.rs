@@ -50,7 +50,10 @@ impl Rig {
         let doctor = self.store_cli(&["doctor", "-o", "json"]).await;
         let report = doctor.json();
         let findings = report["findings"].as_array().cloned().unwrap_or_default();
-        assert!(!findings.is_empty(), "doctor found nothing to say: {report}");
+        assert!(
+            !findings.is_empty(),
+            "doctor found nothing to say: {report}"
+        );
         let bad: Vec<&Value> = findings
             .iter()
             .filter(|f| f["status"] != "pass")
@@ -100,9 +103,15 @@ impl Rig {
     async fn pool_is_empty(&self, dead: usize) {
         until(QUIET, "the pool is quiet", async || {
             let pool = self.pool().await;
-            let quiet = ["slots_used", "queued", "scheduled", "running", "held_tokens"]
-                .iter()
-                .all(|name| pool[*name].as_u64().unwrap_or(0) == 0);
+            let quiet = [
+                "slots_used",
+                "queued",
+                "scheduled",
+                "running",
+                "held_tokens",
+            ]
+            .iter()
+            .all(|name| pool[*name].as_u64().unwrap_or(0) == 0);
             (quiet && pool["dead"] == dead).then_some(())
         })
         .await;

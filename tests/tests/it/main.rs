@@ -3,4 +3,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cancel;
+mod cancel_race;
+mod common;
+mod dead_letters;
+mod deploy;
+mod deploy_ingress;
+mod frozen_worker;
 mod harness;
+mod input;
+mod input_numbers;
+mod input_shapes;
+mod killed_workers;
+mod long_jobs;
+mod lost_claims;
+mod poison;
+mod same_name;

@@ -1,0 +1,69 @@
+//! The main promise: whatever dies, every accepted job ends, once.
+
+use std::time::Duration;
+
+use tidegate_loadtest::gpu::Script;
+use tidegate_tests::{Allow, Options, Rig, job};
+use tokio::time::{Instant, sleep, sleep_until};
+
+const JOBS: u32 = 1_000;
+const KILLS: u32 = 30;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Jobs are short, 20 to 40 ms: a job that died with three workers would be poison by the rule, and must be so unlikely
+/// by chance that it never shows.
+fn script(n: u32) -> Script {
+    Script::tag(format!("n{n}")).sleep_ms(u64::from(20 + n % 21))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_jobs_survive_a_worker_killed_every_second() {
+    let options = Options {
+        slots: 16,
+        max_queued: 2_000,
+        concurrency: 3,
+        weight: 3,
+        ..Options::default()
+    };
+    let mut rig = Rig::start(options, 2, 3, 2).await;
+    let start = Instant::now();
+    let api = rig.api.clone();
+    let submits = tokio::spawn(async move {
+        for n in 0..JOBS {
+            sleep_until(start + (SECOND * KILLS) * n / JOBS).await;
+            api.submit(&job(script(n))).await;
+        }
+    });
+    for kill in 1..=KILLS {
+        // Not in step with the submissions.
+        sleep_until(start + SECOND * kill + Duration::from_millis(u64::from(kill * 37 % 100)))
+            .await;
+        let victim = usize::try_from(kill).unwrap() % rig.workers.len();
+        rig.kill_worker(victim);
+        rig.start_worker().await;
+    }
+    submits.await.unwrap();
+    let allow = Allow {
+        peak_above_slots: 16,
+        ..Allow::default()
+    };
+    let ended = rig.settle_check_allowing(allow).await;
+    assert_eq!(
+        ended.into_iter().collect::<Vec<_>>(),
+        [("succeeded".to_owned(), 1_000)]
+    );
+
+    let mut lost = 0;
+    for id in rig.api.accepted() {
+        let done = rig.api.get(&id).await;
+        let outcomes = crate::common::outcomes(&done);
+        let (last, before) = outcomes.split_last().unwrap();
+        assert_eq!(last, "succeed", "{done:#}");
+        assert!(before.iter().all(|o| o == "lost"), "{done:#}");
+        assert_eq!(done["attempts"], 1, "{done:#}");
+        lost += before.len();
+    }
+    assert!(lost > 0, "no kill met a running job: nothing was tried");
+    assert_eq!(rig.pool().await["dead"], 0);
+    sleep(Duration::ZERO).await;
+}
