@@ -52,7 +52,7 @@ async fn a_job_lives_from_submit_to_its_result() {
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
-    assert_eq!(store.pools().await.unwrap(), [pool.clone()]);
+    assert_eq!(store.pools().await.unwrap(), std::slice::from_ref(&pool));
 
     let submit = submit_of(&pool);
     assert_eq!(store.submit(&submit).await.unwrap(), SubmitReply::Accepted);
