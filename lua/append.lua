@@ -27,7 +27,7 @@ local job = redis.call('HMGET', key('job:' .. id), 'owner', 'fence', 'events_byt
 local expiry = num(redis.call('ZSCORE', key('leases'), id))
 if job[1] ~= owner or job[2] ~= fence or expiry <= P.lapsed then return { 'lost', int(now) } end
 
-keep_time(P)
+keep(P)
 local events = key('events:' .. id)
 local last = redis.call('XREVRANGE', events, '+', '-', 'COUNT', 1)
 local last_n = 0

@@ -13,7 +13,7 @@ local worker, gone, info = ARGV[1], ARGV[2], ARGV[3]
 local P, now = look_pool()
 if not P then return { 'no_pool', int(now) } end
 
-keep_time(P)
+keep(P)
 if gone == '1' then
   redis.call('ZREM', key('workers'), worker)
   redis.call('DEL', key('worker:' .. worker))

@@ -20,13 +20,13 @@ if not P then return { 'no_pool', int(now) } end
 local job = load_job(id)
 if not job or (tenant ~= '' and job.tenant ~= tenant) then return { 'unknown', int(now) } end
 if job.state == 'running' then
-  keep_time(P)
+  keep(P)
   if not job.cancel then redis.call('HSET', key('job:' .. id), 'cancel', '1') end
   redis.call('PUBLISH', key('worker:' .. job.worker), id)
   return { 'cancelling', int(now) }
 end
 if job.state ~= 'queued' and job.state ~= 'scheduled' then return { 'already', int(now), job.state } end
 
-keep_time(P)
 finish(P, job, 'cancelled', { 'code', 'cancelled' })
+keep(P)
 return { 'cancelled', int(now) }

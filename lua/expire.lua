@@ -14,7 +14,6 @@ local P, now = look_pool()
 if now > deadline then return { 'late', int(now) } end
 if not P then return { 'no_pool', int(now) } end
 
-keep_time(P)
 local promoted = promote(P, limit)
 local overdue = lapse_deadlines(P, limit)
 local lapsed = lapse_leases(P, limit)
@@ -41,6 +40,7 @@ end
 redis.call('ZREMRANGEBYSCORE', key('suspects'), '-inf', int(now))
 redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', int(now))
 if P.paused == 0 and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then wake() end
+keep(P)
 local most = math.max(promoted, overdue, lapsed, bodies + records, letters)
 return { 'expired', int(now), int(promoted), int(lapsed), int(overdue), int(bodies), int(records), int(letters),
   most >= limit and '1' or '0' }

@@ -18,7 +18,7 @@ local P, now = look_pool()
 if now > deadline then return { 'late', int(now) } end
 if not P then return { 'no_pool', int(now) } end
 
-keep_time(P)
+keep(P)
 local reply = { 'renewed', int(now) }
 for i = 3, #ARGV, 4 do
   local id, fence, owner, output_tokens = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]

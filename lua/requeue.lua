@@ -27,9 +27,9 @@ if P.bytes + job.bytes > P.max_queued_bytes then
   return { 'full', int(now), 'max_queued_bytes', int(P.max_queued_bytes) }
 end
 
-keep_time(P)
-local order = redis.call('HINCRBY', key('state'), 'seq', 1)
-redis.call('HINCRBY', key('state'), 'bytes', int(job.bytes))
+P.seq, P.bytes = P.seq + 1, P.bytes + job.bytes
+keep(P)
+local order = P.seq
 redis.call('ZREM', key('dead'), id)
 redis.call('HDEL', key('job:' .. id), 'dead', 'code', 'error', 'ended_at', 'cancel', 'backoff', 'due_at', 'attempts',
   'lost', 'blame', 'stops', 'input_tokens', 'output_tokens', 'estimated', 'settled_by', 'progress')

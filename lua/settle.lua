@@ -49,7 +49,6 @@ elseif job and job.settled_by == owner then
   tag = 'duplicate'
 end
 
-keep_time(P)
 if tag == 'settled' or tag == 'cancelled' then
   local field, entry = history(P, job, tag == 'cancelled' and 'cancelled' or verdict)
   local fields = { 'settled_by', owner, field, entry }
@@ -113,12 +112,12 @@ if tag == 'settled' or tag == 'cancelled' then
   end
   -- The gap between completions, a moving average over eight, is what a refusal's Retry-After is made of.
   if status ~= 'queued' and status ~= 'scheduled' then
-    redis.call('HSET', key('state'), 'done_at', int(now))
     if P.done_at > 0 then
       local gap = now - P.done_at
-      local gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
-      redis.call('HSET', key('state'), 'gap_ms', int(gap_ms), 'gaps', int(math.min(P.gaps + 1, 8)))
+      P.gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
+      P.gaps = math.min(P.gaps + 1, 8)
     end
+    P.done_at = now
   end
 end
 
@@ -128,4 +127,5 @@ if next_owner ~= '' then
 elseif tag == 'settled' and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then
   wake()
 end
+keep(P)
 return reply

@@ -43,21 +43,21 @@ if record then
   end
 end
 
-if redis.call('HGET', key('pool'), 'draining') == '1' then return { 'draining', int(now) } end
+if P.draining == 1 then return { 'draining', int(now) } end
 if bytes > P.max_queued_bytes then
   return { 'unsatisfiable', int(now), 'max_queued_bytes', int(P.max_queued_bytes) }
 end
 local retry_after_ms = P.gaps >= 3 and int(P.gap_ms) or ''
-if owed() >= P.max_queued then
+if redis.call('ZCARD', key('jobs')) >= P.max_queued and owed() >= P.max_queued then
   return { 'full', int(now), 'max_queued', int(P.max_queued), retry_after_ms }
 end
 if P.bytes + bytes > P.max_queued_bytes then
   return { 'full', int(now), 'max_queued_bytes', int(P.max_queued_bytes), retry_after_ms }
 end
 
-keep_time(P)
-local seq = redis.call('HINCRBY', key('state'), 'seq', 1)
-redis.call('HINCRBY', key('state'), 'bytes', int(bytes))
+P.seq, P.bytes = P.seq + 1, P.bytes + bytes
+keep(P)
+local seq = P.seq
 local fields = { 'state', delay_ms > 0 and 'scheduled' or 'queued', 'tenant', tenant, 'class', class, 'priority',
   int(priority), 'seq', int(seq), 'created_at', int(now), 'max_attempts', int(max_attempts), 'bytes', int(bytes) }
 local function set(name, value)

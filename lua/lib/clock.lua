@@ -12,7 +12,7 @@ local GRACE_FLOOR_MS = 1000 -- time to reconnect, where the renewal interval is 
 local SETTINGS = {
   'version', 'slots', 'max_queued', 'max_queued_bytes', 'lease_ms', 'renew_ms', 'max_lost_leases',
   'result_retention_ms', 'record_retention_ms', 'idempotency_ms', 'max_dead_letters', 'dead_letter_retention_ms',
-  'demand_horizon_ms', 'paused',
+  'demand_horizon_ms', 'paused', 'draining',
 }
 local STATE = { 'clock', 'skew', 'grace_from', 'grace_until', 'seq', 'bytes', 'done_at', 'gap_ms', 'gaps' }
 
@@ -28,7 +28,6 @@ local function look_pool()
   if P.now < P.last then
     P.skew = P.skew + (P.last - P.now)
     P.now = P.last
-    P.stepped_back = true
   end
   values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
   if not values[1] then return nil, P.now end
@@ -42,9 +41,13 @@ local function look_pool()
   return P, P.now
 end
 
--- Remembers the time that this script acted at.
-local function keep_time(P)
-  if P.now == P.last and not P.stepped_back then return end
-  redis.call('HSET', key('state'), 'clock', int(P.now), 'skew', int(P.skew), 'grace_from', int(P.grace_from),
-    'grace_until', int(P.grace_until))
+-- Remembers the time that this script acted at and the pool's numbers, in one write at the script's end.
+local function keep(P)
+  P.clock = P.now
+  local fields = {}
+  for i, name in ipairs(STATE) do
+    fields[2 * i - 1] = name
+    fields[2 * i] = int(P[name])
+  end
+  redis.call('HSET', key('state'), unpack(fields))
 end

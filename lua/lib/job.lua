@@ -9,7 +9,8 @@ local EVENTS_KEPT_MS = 600000  -- a stream stays readable for 10 minutes after t
 
 local JOB = {
   'state', 'tenant', 'priority', 'seq', 'order', 'bytes', 'deadline_at', 'fence', 'owner', 'worker', 'claimed_at',
-  'attempts', 'max_attempts', 'lost', 'blame', 'stops', 'cancel', 'created_at', 'settled_by', 'timeout_ms', 'outcome',
+  'attempts', 'max_attempts', 'lost', 'blame', 'stops', 'cancel', 'created_at', 'settled_by', 'timeout_ms', 'class',
+  'follow', 'model', 'events_bytes',
 }
 local NUMBERS = {
   'priority', 'seq', 'order', 'bytes', 'deadline_at', 'fence', 'claimed_at', 'attempts', 'max_attempts', 'lost',
@@ -94,7 +95,7 @@ local function finish(P, job, status, fields, dead)
     record[#record + 1] = dead
   end
   redis.call('HSET', key('job:' .. id), unpack(record))
-  redis.call('HINCRBY', key('state'), 'bytes', int(0 - job.bytes))
+  P.bytes = P.bytes - job.bytes
   if job.deadline_at > 0 then redis.call('ZREM', key('deadlines'), id) end
   local body_ms, record_ms = P.result_retention_ms, P.record_retention_ms
   if dead then
@@ -105,7 +106,7 @@ local function finish(P, job, status, fields, dead)
   end
   redis.call('PEXPIRE', key('envelope:' .. id), int(body_ms + BACKSTOP_MS))
   redis.call('PEXPIRE', key('job:' .. id), int(body_ms + record_ms + BACKSTOP_MS))
-  redis.call('PEXPIRE', key('events:' .. id), int(EVENTS_KEPT_MS))
+  if job.events_bytes then redis.call('PEXPIRE', key('events:' .. id), int(EVENTS_KEPT_MS)) end
   hint(id)
   if dead then evict_dead(P) end
 end

@@ -7,9 +7,8 @@ local SCAN = 16        -- jobs looked at in one line beyond those taken
 local SWEEP = 20       -- lapsed leases and due jobs moved by one claim
 
 local function delivery_reply(job, expiry)
-  local more = redis.call('HMGET', key('job:' .. job.id), 'class', 'follow', 'model', 'started_at')
   return { job.id, int(job.fence), job.owner, int(expiry), int(job.attempts), int(job.max_attempts), job.tenant,
-    more[1] or '', int(job.created_at), int(job.deadline_at), int(job.timeout_ms), more[2] or '', more[3] or '',
+    job.class or '', int(job.created_at), int(job.deadline_at), int(job.timeout_ms), job.follow or '', job.model or '',
     redis.call('GET', key('envelope:' .. job.id)) or '' }
 end
 
@@ -40,7 +39,7 @@ local function admissible(P, job, worker)
   return num(redis.call('ZSCORE', key('suspects'), worker)) <= P.now
 end
 
--- Takes up to `want` jobs in order; `owners` has one for each.
+-- Takes up to `want` jobs in order; `owners` has one for each. Also returns whether it left one in the last line it saw.
 local function choose(P, worker, owners, want)
   local taken = {}
   local levels = redis.call('ZRANGE', key('levels'), 0, -1)
@@ -49,7 +48,7 @@ local function choose(P, worker, owners, want)
     local ids = redis.call('ZRANGE', line, 0, want - #taken + SCAN - 1)
     if #ids == 0 then redis.call('ZREM', key('levels'), level) end
     for _, id in ipairs(ids) do
-      if #taken >= want then return taken end
+      if #taken >= want then return taken, true end
       local job = load_job(id)
       if not job then
         redis.call('ZREM', line, id)
@@ -60,7 +59,7 @@ local function choose(P, worker, owners, want)
       end
     end
   end
-  return taken
+  return taken, false
 end
 
 local function any_ready()
@@ -92,9 +91,10 @@ local function take(P, worker, owners)
   elseif free <= 0 then
     reason = 'slots'
   else
-    taken = choose(P, worker, fresh, math.min(free, #fresh))
+    local left
+    taken, left = choose(P, worker, fresh, math.min(free, #fresh))
     -- One that took nothing wakes nobody: where only suspects wait, idle workers would wake each other without end.
-    if #taken > 0 and #taken < free and any_ready() then wake() end
+    if #taken > 0 and #taken < free and (left or any_ready()) then wake() end
   end
   if #taken > 0 then return taken end
   local due = redis.call('ZRANGE', key('due'), 0, 0, 'WITHSCORES')
