@@ -72,7 +72,7 @@ pub struct Metrics {
     stale_writes: Family<PoolStep, Counter>,
     store_step: Histograms<Step>,
     gate_open: Family<PoolReason, Gauge>,
-    tokens: Family<PoolDirection, Counter>,
+    used_tokens: Family<PoolDirection, Counter>,
     dead_letters_evicted: Family<Pool, Counter>,
     poisoned_jobs: Family<Pool, Counter>,
     store_errors: Family<ErrorClass, Counter>,
@@ -186,7 +186,7 @@ impl Metrics {
                 "Whether claims go on",
                 Family::default(),
             ),
-            tokens: add(&mut r, metric::TOKENS, "Tokens used", Family::default()),
+            used_tokens: add(&mut r, metric::TOKENS, "Tokens used", Family::default()),
             dead_letters_evicted: add(
                 &mut r,
                 metric::DEAD_LETTERS_EVICTED,
@@ -290,7 +290,7 @@ impl Metrics {
             (Direction::Input, input_tokens),
             (Direction::Output, output_tokens),
         ] {
-            self.tokens
+            self.used_tokens
                 .get_or_create(&PoolDirection {
                     pool: self.allowed.pool(pool),
                     direction,

@@ -290,9 +290,9 @@ impl<'a> Run<'a> {
             } else {
                 String::new()
             },
-            usage: usage.map(|(tokens, estimated)| Usage {
-                input_tokens: tokens,
-                output_tokens: tokens * 2,
+            usage: usage.map(|(input_tokens, estimated)| Usage {
+                input_tokens,
+                output_tokens: input_tokens * 2,
                 estimated,
             }),
             content_type: "application/json".into(),

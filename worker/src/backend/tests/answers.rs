@@ -57,7 +57,7 @@ async fn a_stream_becomes_one_body_and_is_heard_on_the_way() {
         *heard.chunks.lock().unwrap(),
         [piece("Hel"), piece("lo"), finish("stop")]
     );
-    assert_eq!(*heard.tokens.lock().unwrap(), [1, 2, 5]);
+    assert_eq!(*heard.output_tokens.lock().unwrap(), [1, 2, 5]);
 
     let sent = server.done().await;
     assert_eq!(

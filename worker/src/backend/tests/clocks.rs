@@ -197,9 +197,9 @@ async fn a_cancel_closes_the_connection_at_once() {
         let outcome = backend(&server.url)
             .call(&request, NO_HURRY, &*heard, &cancel)
             .await;
-        let tokens = u64::from(streaming);
+        let sent_tokens = u64::from(streaming);
         assert!(
-            matches!(outcome, CallOutcome::Cancelled { output_tokens_so_far } if output_tokens_so_far == tokens)
+            matches!(outcome, CallOutcome::Cancelled { output_tokens_so_far } if output_tokens_so_far == sent_tokens)
         );
         assert!(server.done().await < Duration::from_secs(1));
     }

@@ -198,7 +198,7 @@ pub(super) fn finish(reason: &str) -> String {
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) chunks: Mutex<Vec<String>>,
-    pub(super) tokens: Mutex<Vec<u64>>,
+    pub(super) output_tokens: Mutex<Vec<u64>>,
     news: Notify,
 }
 
@@ -213,7 +213,7 @@ impl Heard {
 
 impl Progress for Heard {
     fn output_tokens(&self, so_far: u64) {
-        self.tokens.lock().unwrap().push(so_far);
+        self.output_tokens.lock().unwrap().push(so_far);
     }
 
     fn chunk(&self, data: &[u8]) {
