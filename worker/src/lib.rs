@@ -14,7 +14,6 @@ mod chunks;
 mod claimer;
 mod executor;
 mod lease;
-mod listener;
 mod live;
 mod model_call;
 mod pool;

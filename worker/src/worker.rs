@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_shared::config::{Config, WorkerConfig};
 use tidegate_shared::domain::{PoolName, WorkerId};
+use tidegate_shared::health::{self, Health};
 use tidegate_shared::shutdown::{Shutdown, Tasks};
 use tidegate_shared::store::Store;
 use tidegate_shared::telemetry::Metrics;
@@ -16,7 +17,7 @@ use crate::beat::{self, Identity};
 use crate::capacity::Capacity;
 use crate::live::Live;
 use crate::pool::{self, Pool, Stages};
-use crate::{claimer, listener, renewer};
+use crate::{claimer, renewer};
 
 /// Of the drain's time so much, but at most [`MAX_RESERVE`], is kept for handing leases back.
 const RESERVE_SHARE: u32 = 10;
@@ -140,7 +141,7 @@ impl Worker {
         .map(|stage| stage.clone().drop_guard());
         let (work, company) = (Tasks::new(), Tasks::new());
         let pools = self.pools(&stages, &work);
-        self.listen(&pools, &company, &stages)?;
+        self.listen(&company, &stages, &shutdown)?;
         self.start(&pools, &work, &company);
         tracing::info!(worker = %self.id, pools = ?self.config.pools, "worker started");
 
@@ -196,9 +197,9 @@ impl Worker {
 
     fn listen(
         &mut self,
-        pools: &[Arc<Pool>],
         company: &Tasks,
         stages: &Stages,
+        shutdown: &Shutdown,
     ) -> Result<(), WorkerError> {
         let Some(listener) = self.listener.take() else {
             return Ok(());
@@ -206,13 +207,9 @@ impl Worker {
         let address = self.config.listen;
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|source| WorkerError::Listen { address, source })?;
-        let metrics = Arc::clone(&self.metrics);
-        company.spawn(listener::serve(
-            listener,
-            pools.to_vec(),
-            metrics,
-            stages.end.clone(),
-        ));
+        let (store, metrics) = (self.store.clone(), Arc::clone(&self.metrics));
+        let health = Health::new(store, metrics, shutdown.clone());
+        company.spawn(health::serve(listener, health, stages.end.clone()));
         Ok(())
     }
 

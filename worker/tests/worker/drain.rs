@@ -22,7 +22,7 @@ async fn what_cannot_finish_is_handed_back_without_spending_an_attempt() {
     let ready = first.get("/readyz").await;
     assert_eq!(
         (ready.0, ready.1.as_str()),
-        (503, "draining\n"),
+        (503, "not ready: draining\n"),
         "red at once"
     );
     let late = rig.chat(&Script::tag("late")).await;
@@ -178,4 +178,36 @@ async fn health_metrics_and_the_list_of_workers_show_what_is() {
     rig.gpu.release("a");
     rig.success(&id).await;
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rolling_restarts_under_load_lose_nothing_and_charge_nobody() {
+    let rig = Rig::start(quick()).await;
+    let mut ids = Vec::new();
+    for n in 0..150 {
+        ids.push(
+            rig.chat(&Script::tag(format!("n{n}")).sleep_ms(20_u64))
+                .await,
+        );
+    }
+    let mut workers = vec![rig.worker().await, rig.worker().await];
+    for _ in 0..8 {
+        let asked = Instant::now();
+        workers.push(
+            rig.worker_with(&rig.redis.url(), |config| config.worker.drain_ms = 0)
+                .await,
+        );
+        workers.remove(0).stop().await;
+        assert!(
+            asked.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            asked.elapsed()
+        );
+    }
+    for id in &ids {
+        let (job, _) = rig.success(id).await;
+        assert_eq!((job.attempts, job.lost_leases), (1, 0));
+        assert_eq!(job.fence.0, 1 + u64::from(job.stops));
+    }
+    assert!(rig.gpu.peak() <= 4, "{}", rig.gpu.peak());
 }

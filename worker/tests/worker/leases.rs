@@ -237,3 +237,52 @@ async fn many_large_streams_at_once_delay_no_renewal() {
     }
     assert_eq!(rig.gpu.calls().len(), 100);
 }
+
+#[tokio::test]
+async fn an_outage_shorter_than_the_lease_costs_no_work() {
+    let rig = Rig::start(PoolConfig {
+        lease_ms: 3_000,
+        renew_ms: 300,
+        ..quick()
+    })
+    .await;
+    let proxy = Proxy::start(rig.socket()).await;
+    let _worker = rig.worker_with(&proxy.url(), |_| ()).await;
+    let id = rig
+        .chat(&Script::tag("a").sleep_ms(4_500_u64).text("x"))
+        .await;
+    rig.gpu.wait_for(LONG, |call| call.seq == 1).await.unwrap();
+    for _ in 0..2 {
+        proxy.set(Traffic::Hold);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        proxy.set(Traffic::Pass);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    let (job, _) = rig.success(&id).await;
+    assert_eq!((job.attempts, job.fence.0, job.lost_leases), (1, 1, 0));
+    assert_eq!(rig.gpu.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_crashes_and_comes_back_finds_its_workers_at_work() {
+    let mut rig = Rig::start_durable(PoolConfig {
+        lease_ms: 5_000,
+        ..quick()
+    })
+    .await;
+    let _worker = rig.worker().await;
+    let mut ids = Vec::new();
+    for n in 0..12 {
+        ids.push(
+            rig.chat(&Script::tag(format!("n{n}")).sleep_ms(300_u64))
+                .await,
+        );
+    }
+    rig.gpu.wait_for(LONG, |call| call.seq == 3).await.unwrap();
+    rig.redis.restart().unwrap();
+    for id in &ids {
+        let (job, _) = rig.success(id).await;
+        assert_eq!((job.attempts, job.fence.0, job.lost_leases), (1, 1, 0));
+    }
+    assert_eq!(rig.gpu.calls().len(), 12);
+}

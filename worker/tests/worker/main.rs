@@ -8,3 +8,4 @@ mod jobs;
 mod leases;
 mod proxy;
 mod rig;
+mod traces;

@@ -53,8 +53,21 @@ async fn open(url: String) -> (Store, Arc<Metrics>) {
 impl Rig {
     /// With these settings of the pool; its model server is the simulated one unless they name another.
     pub(crate) async fn start(config: PoolConfig) -> Self {
+        Self::start_on(LocalOptions::default(), config).await
+    }
+
+    /// The same over a store that survives its own crash.
+    pub(crate) async fn start_durable(config: PoolConfig) -> Self {
+        let options = LocalOptions {
+            durable: true,
+            ..LocalOptions::default()
+        };
+        Self::start_on(options, config).await
+    }
+
+    async fn start_on(options: LocalOptions, config: PoolConfig) -> Self {
         let gpu = gpu::Server::start(gpu::Config::default()).await.unwrap();
-        let redis = LocalServer::start(LocalOptions::default()).unwrap();
+        let redis = LocalServer::start(options).unwrap();
         let (store, _) = open(redis.url()).await;
         let rig = Self {
             redis,
@@ -148,9 +161,13 @@ impl Rig {
             id: id.clone(),
             tenant: None,
         };
-        match self.store.read(&read).await.unwrap() {
-            ReadReply::Job { job, .. } => *job,
-            ReadReply::Unknown => panic!("{id} is unknown"),
+        loop {
+            match self.store.read(&read).await {
+                Ok(ReadReply::Job { job, .. }) => return *job,
+                Ok(ReadReply::Unknown) => panic!("{id} is unknown"),
+                // A test may have taken the store away for a while.
+                Err(error) => assert!(error.is_unavailable(), "{error}"),
+            }
         }
     }
 
