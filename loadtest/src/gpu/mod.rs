@@ -198,9 +198,7 @@ impl Server {
             log,
             gates: gates::Gates::default(),
             started: Instant::now(),
-            started_unix_s: now
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_secs()),
+            started_unix_s: now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             input_tokens: AtomicU64::new(0),
             output_tokens: AtomicU64::new(0),
             config,
