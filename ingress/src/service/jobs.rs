@@ -1,0 +1,106 @@
+//! Reading, waiting for, and cancelling one job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tidegate_shared::domain::{JobId, State};
+use tidegate_shared::protocol::{Cancel, CancelReply, Follow, FollowReply, Read, ReadReply};
+use tokio::time::Instant;
+
+use super::{App, not_found};
+use crate::error::Problem;
+use crate::wire::job::{JobBody, View};
+
+/// Longest result shown inside a job, in bytes; a larger one is at `/result` alone.
+const MAX_INLINE_BYTES: usize = 1024 * 1024;
+/// How long a waiter trusts that a hint would have come, before it looks by itself.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl App {
+    /// A job as it is now; `sees` is the reader's tenant, none for an operator.
+    pub(crate) async fn read(&self, id: &JobId, sees: Option<String>) -> Result<View, Problem> {
+        let step = Read { id: id.clone(), tenant: sees };
+        match self.store.read(&step).await? {
+            ReadReply::Job { job, position, pending_reason, gap_ms, .. } => {
+                Ok(View { job: *job, position, pending_reason, gap_ms })
+            }
+            ReadReply::Unknown => Err(not_found()),
+        }
+    }
+
+    /// A job once it is terminal, or as it is after `limit`, or when this process drains.
+    pub(crate) async fn wait(&self, id: &JobId, sees: Option<String>, limit: Duration) -> Result<View, Problem> {
+        if limit.is_zero() {
+            return self.read(id, sees).await;
+        }
+        let until = Instant::now() + limit;
+        // Subscribe, then look, then wait: what happens in between is not missed.
+        let mut watch = self.store.hints().job(id).await;
+        loop {
+            let view = self.read(id, sees.clone()).await?;
+            let now = Instant::now();
+            if view.is_terminal() || now >= until || self.shutdown.is_draining() {
+                return Ok(view);
+            }
+            tokio::select! {
+                _ = watch.next() => {}
+                () = tokio::time::sleep_until(until.min(now + LOOK_EVERY)) => {}
+                () = self.shutdown.draining() => {}
+            }
+        }
+    }
+
+    /// The job's answer in full: with its metadata, and with its result where that is not large.
+    pub(crate) async fn shown(&self, view: &View) -> Result<JobBody, Problem> {
+        let job = &view.job;
+        let metadata = self.metadata(&job.id).await?;
+        let mut result = None;
+        if job.state == State::Succeeded && !job.result_expired {
+            let bytes = self.store.result(&job.id).await?;
+            let inline = bytes.filter(|bytes| bytes.len() <= MAX_INLINE_BYTES);
+            // What is not JSON cannot stand inside JSON; `/result` gives it as it is.
+            result = inline.and_then(|bytes| serde_json::from_slice::<Box<RawValue>>(&bytes).ok());
+        }
+        Ok(JobBody::new(view).with(result, raw(&metadata)))
+    }
+
+    /// The job's metadata as JSON; empty: none.
+    async fn metadata(&self, id: &JobId) -> Result<Arc<str>, Problem> {
+        if let Some(known) = self.metadata.get(id) {
+            return Ok(known);
+        }
+        let envelope = self.store.envelope(id).await?;
+        let text = envelope.map(|envelope| envelope.metadata).unwrap_or_default();
+        self.metadata.put(id, &text);
+        Ok(text.into())
+    }
+
+    /// The model's body; none once its retention is over.
+    pub(crate) async fn result(&self, id: &JobId) -> Result<Option<Vec<u8>>, Problem> {
+        Ok(self.store.result(id).await?)
+    }
+
+    /// Cancels a job and gives it as it then is.
+    pub(crate) async fn cancel(&self, id: &JobId, sees: Option<String>) -> Result<View, Problem> {
+        let step = Cancel { id: id.clone(), tenant: sees.clone() };
+        match self.store.cancel(&step).await? {
+            CancelReply::Unknown => Err(not_found()),
+            CancelReply::Cancelled | CancelReply::Cancelling | CancelReply::Already(_) => self.read(id, sees).await,
+        }
+    }
+
+    /// Asks that the job's stream be published.
+    pub(crate) async fn follow(&self, id: &JobId, sees: Option<String>) -> Result<(), Problem> {
+        let step = Follow { id: id.clone(), tenant: sees };
+        match self.store.follow(&step).await? {
+            FollowReply::Following(_) => Ok(()),
+            FollowReply::Unknown => Err(not_found()),
+        }
+    }
+}
+
+/// JSON as it is; none for an empty text.
+fn raw(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).ok()
+}
