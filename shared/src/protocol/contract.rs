@@ -254,7 +254,7 @@ fn a_step_that_arrives_late_refuses_before_it_writes() {
             .iter()
             .filter_map(|name| body.find(&format!("'{name}'")))
             .min();
-        let kept = [first_write, body.find("keep_time(P)")]
+        let kept = [first_write, body.find("keep(P)")]
             .into_iter()
             .flatten()
             .min();
@@ -342,7 +342,7 @@ fn a_step_flagged_as_reading_has_no_write_of_its_own() {
             );
         }
         assert!(
-            !body.contains("keep_time") && !body.contains("wake()") && !body.contains("finish("),
+            !body.contains("keep(P)") && !body.contains("wake()") && !body.contains("finish("),
             "{}",
             script.name
         );

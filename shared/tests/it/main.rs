@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod dump;
+mod invariants;
 mod program;
 mod reference;
 mod rig;

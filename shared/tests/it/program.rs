@@ -148,11 +148,11 @@ pub(crate) const LONG_MS: i64 = 300_000;
 
 fn settings() -> impl Strategy<Value = SettingsChoice> {
     (
-        select(vec![2, 3, 3, 1, 0]),
+        select(vec![2, 3, 2, 3, 2, 3, 2, 3, 0]),
         select(vec![2, 3, 2, 1]),
         select(vec![1_500, 0]),
         select(vec![200_000, 200_000, 0]),
-        select(vec![2, 5]),
+        select(vec![1, 2]),
     )
         .prop_map(
             |(slots, max_lost_leases, record_retention_ms, idempotency_ms, max_dead_letters)| {
@@ -174,7 +174,7 @@ fn pick() -> impl Strategy<Value = Pick> {
         1 => Just(Fault::Fence),
         1 => Just(Fault::Job),
     ];
-    (0..5usize, fault).prop_map(|(back, fault)| Pick { back, fault })
+    (select(vec![0, 0, 0, 1, 1, 2, 3, 4]), fault).prop_map(|(back, fault)| Pick { back, fault })
 }
 
 fn submit() -> impl Strategy<Value = Move> {
@@ -207,7 +207,7 @@ fn submit() -> impl Strategy<Value = Move> {
 fn settle() -> impl Strategy<Value = Move> {
     (
         pick(),
-        select(Verdict::ALL),
+        prop_oneof![2 => select(Verdict::ALL), 1 => Just(Verdict::Dead)],
         select(vec![0, 250, 900]),
         select(DeadReason::ALL),
         any::<bool>(),
@@ -229,9 +229,9 @@ fn settle() -> impl Strategy<Value = Move> {
 
 fn jump() -> impl Strategy<Value = Move> {
     let ms = prop_oneof![
-        8 => select(vec![200, 600, 1_100, 1_500]),
-        1 => 0..1_500i64,
-        1 => -500..0i64,
+        9 => select(vec![200, 200, 450, 600, 1_100, 1_500]),
+        3 => 0..1_500i64,
+        2 => -500..0i64,
         1 => Just(LONG_MS),
     ];
     ms.prop_map(|ms| Move::Jump { ms })
@@ -241,25 +241,25 @@ fn one() -> impl Strategy<Value = Move> {
     let tenant = || option::of(0..3usize);
     let job = || 0..8usize;
     prop_oneof![
-        8 => submit(),
-        9 => (0..3usize, 1..4usize).prop_map(|(worker, want)| Move::Claim { worker, want }),
-        8 => settle(),
-        3 => (vec(pick(), 1..4), 0..40u64).prop_map(|(picks, output_tokens)| Move::Renew { picks, output_tokens }),
+        11 => submit(),
+        11 => (0..3usize, 1..4usize).prop_map(|(worker, want)| Move::Claim { worker, want }),
+        10 => settle(),
+        4 => (vec(pick(), 1..4), 0..40u64).prop_map(|(picks, output_tokens)| Move::Renew { picks, output_tokens }),
         3 => (pick(), 1..4u64, 0..60u64, vec(0..30usize, 0..4))
             .prop_map(|(pick, first, max_bytes, pieces)| Move::Append { pick, first, max_bytes, pieces }),
-        1 => (job(), tenant()).prop_map(|(job, tenant)| Move::Follow { job, tenant }),
-        3 => (job(), tenant()).prop_map(|(job, tenant)| Move::Cancel { job, tenant }),
+        2 => (0..4usize, tenant()).prop_map(|(job, tenant)| Move::Follow { job, tenant }),
+        3 => (0..4usize, tenant()).prop_map(|(job, tenant)| Move::Cancel { job, tenant }),
         4 => (job(), 0..3u8).prop_map(|(job, operation)| Move::Requeue { job, operation }),
-        1 => job().prop_map(|job| Move::Purge { job }),
+        2 => job().prop_map(|job| Move::Purge { job }),
         5 => (1..4u32).prop_map(|limit| Move::Expire { limit }),
         1 => (0..3usize, any::<bool>()).prop_map(|(worker, gone)| Move::Beat { worker, gone }),
         1 => settings().prop_map(|settings| Move::Apply { settings }),
-        1 => (option::weighted(0.3, Just(true)), option::weighted(0.3, Just(true))).prop_map(|(p, d)| Move::Pause {
+        1 => (option::weighted(0.2, Just(true)), option::weighted(0.1, Just(true))).prop_map(|(p, d)| Move::Pause {
             paused: p.or(Some(false)),
             draining: d.or(Some(false)),
         }),
         2 => Just(Move::TakeMarker),
-        8 => jump(),
+        6 => jump(),
         5 => (0..8usize).prop_map(|back| Move::Again { back }),
     ]
 }

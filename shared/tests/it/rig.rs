@@ -17,6 +17,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// Starts a server and loads every step's script, which it must compile.
     pub(crate) fn start() -> Self {
+        Self::start_with(|_, source| source)
+    }
+
+    /// The same with scripts that `change` may have changed; it gets each script's name and text.
+    pub(crate) fn start_with(change: impl Fn(&str, String) -> String) -> Self {
         let server = LocalServer::start(LocalOptions::default()).unwrap();
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_connection().unwrap();
@@ -24,7 +29,7 @@ impl Rig {
         for script in script::ALL {
             let hash: String = redis::cmd("SCRIPT")
                 .arg("LOAD")
-                .arg(script.source())
+                .arg(change(script.name, script.source()))
                 .query(&mut connection)
                 .unwrap_or_else(|e| panic!("{}: {e}", script.name));
             hashes.insert(script.name, hash);

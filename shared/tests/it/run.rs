@@ -11,6 +11,7 @@ use tidegate_shared::protocol::{
 };
 
 use crate::dump::{self, Content, Dump};
+use crate::invariants;
 use crate::program::{Fault, Limit, Move, Pick, Program, SettingsChoice};
 use crate::rig::Rig;
 
@@ -26,7 +27,6 @@ pub(crate) struct Run<'a> {
     pool: PoolName,
     workers: &'a [WorkerId],
     state: State,
-    jobs: Vec<JobId>,
     deliveries: Vec<(JobId, Fence, Owner)>,
     sent: Vec<Command>,
     minted: u64,
@@ -48,7 +48,6 @@ impl<'a> Run<'a> {
             pool: "gpu".parse().unwrap(),
             workers,
             state: State::default(),
-            jobs: Vec::new(),
             deliveries: Vec::new(),
             sent: Vec::new(),
             minted: 0,
@@ -81,6 +80,11 @@ impl<'a> Run<'a> {
         if let Some(report) = dump::difference(&server, &dump::of_reference(&state)) {
             return Err(format!(
                 "{command:?}\nreplied {reply:?} at {now_ms:?}\n{report}"
+            ));
+        }
+        if let Some(broken) = invariants::broken(&self.state, &state) {
+            return Err(format!(
+                "{command:?}\nreplied {reply:?} at {now_ms:?}\n{broken}"
             ));
         }
         self.state = state;
@@ -193,10 +197,12 @@ impl<'a> Run<'a> {
                 tenant: tenant.map(|t| TENANTS[t].to_owned()),
             }),
             Move::Requeue { job, operation } => Action::Requeue(Requeue {
-                id: self.job(*job),
+                id: self.letter(*job),
                 operation: format!("op{operation}"),
             }),
-            Move::Purge { job } => Action::Purge(Purge { id: self.job(*job) }),
+            Move::Purge { job } => Action::Purge(Purge {
+                id: self.letter(*job),
+            }),
             Move::Expire { limit } => Action::Expire(Expire {
                 pool,
                 limit: *limit,
@@ -239,7 +245,6 @@ impl<'a> Run<'a> {
         let tenant = TENANTS[*tenant];
         let bare = self.bare();
         let id = JobId::from_bare(&self.pool, &bare).unwrap();
-        self.jobs.push(id.clone());
         let idempotency = key.map_or_else(Idempotency::default, |(key, body)| Idempotency {
             key_hash: format!("{tenant}-{key}"),
             body_hash: format!("body{body}"),
@@ -321,12 +326,32 @@ impl<'a> Run<'a> {
         Owner::parse(&self.bare()).unwrap()
     }
 
-    /// A job of this run, or one that never was.
-    fn job(&mut self, back: usize) -> JobId {
-        match self.jobs.len().checked_sub(back + 1) {
-            Some(place) => self.jobs[place].clone(),
-            None => JobId::from_bare(&self.pool, "00000000000000000000000000").unwrap(),
+    /// A job that is kept, the newest first, or one that never was.
+    fn job(&self, number: usize) -> JobId {
+        let kept: Vec<_> = self
+            .state
+            .sets
+            .jobs
+            .iter()
+            .map(|(id, _)| id.to_owned())
+            .collect();
+        self.one_of(&kept, number)
+    }
+
+    /// A dead letter, or any job where there is none.
+    fn letter(&self, number: usize) -> JobId {
+        let dead = self.state.sets.dead.first(u64::MAX);
+        if dead.is_empty() {
+            self.job(number)
+        } else {
+            self.one_of(&dead, number)
         }
+    }
+
+    fn one_of(&self, ids: &[String], number: usize) -> JobId {
+        let place = (ids.len() + 1).checked_sub(number % (ids.len() + 1) + 2);
+        let id = place.map_or("00000000000000000000000000", |place| &ids[place]);
+        JobId::from_bare(&self.pool, id).unwrap()
     }
 
     fn pick(&mut self, pick: Pick) -> Option<(JobId, Fence, Owner)> {
@@ -406,7 +431,7 @@ impl<'a> Run<'a> {
 fn config(choice: SettingsChoice) -> PoolConfig {
     PoolConfig {
         slots: choice.slots,
-        max_queued: 6,
+        max_queued: 5,
         max_queued_bytes: 500,
         lease_ms: 1_000,
         renew_ms: 200,
@@ -415,7 +440,7 @@ fn config(choice: SettingsChoice) -> PoolConfig {
         record_retention_ms: choice.record_retention_ms,
         idempotency_ms: choice.idempotency_ms,
         max_dead_letters: choice.max_dead_letters,
-        dead_letter_retention_ms: 3_000,
+        dead_letter_retention_ms: 1_500,
         ..PoolConfig::default()
     }
 }
