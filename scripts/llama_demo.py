@@ -185,20 +185,25 @@ def streamed(api, key, llama):
     print(f"\n\n{pieces} chunks; usage {json.dumps(job['usage'])}; llama.cpp counts {written} output tokens")
 
 
+def vectors_of(result):
+    return [entry["embedding"] for entry in sorted(result["data"], key=lambda entry: entry["index"])]
+
+
 def embedded(api, key, llama):
     print("\n== an embeddings job\n", flush=True)
     texts = ["the tide comes in", "the sea rises", "a compiler in Rust"]
     job_id = submit(api, key, {"input": texts}, "/v1/embeddings")
     job, result = finished(api, key, job_id)
-    vectors = [entry["embedding"] for entry in sorted(result["data"], key=lambda entry: entry["index"])]
+    vectors = vectors_of(result)
     if len(vectors) != len(texts) or any(len(vector) != len(vectors[0]) or not any(vector) for vector in vectors):
         raise Failed(f"{len(vectors)} vectors for {len(texts)} texts")
-    # Asked directly the server has to say the same.
-    direct = get_json(f"{llama}/v1/embeddings", body={"model": MODEL, "input": texts[0]})["data"][0]["embedding"]
-    near = sum(a * b for a, b in zip(vectors[0], direct))
-    length = (sum(a * a for a in vectors[0]) * sum(b * b for b in direct)) ** 0.5
-    if near < 0.999 * length:
-        raise Failed(f"the vector is not the server's: cosine {near / length}")
+    # Asked the same directly, the server has to say the same.
+    direct = vectors_of(get_json(f"{llama}/v1/embeddings", body={"model": MODEL, "input": texts}))
+    for ours, its in zip(vectors, direct):
+        near = sum(a * b for a, b in zip(ours, its))
+        length = (sum(a * a for a in ours) * sum(b * b for b in its)) ** 0.5
+        if near < 0.999 * length:
+            raise Failed(f"the vectors are not the server's: cosine {near / length}")
     usage = job["usage"]
     if usage["input_tokens"] != result["usage"]["prompt_tokens"] or usage["input_tokens"] < len(texts) or usage["estimated"]:
         raise Failed(f"the job's usage {usage} is not the server's {result['usage']}")
