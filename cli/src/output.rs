@@ -202,7 +202,7 @@ fn member_line(name: &str, value: &Value) -> String {
         other => text::visible(&other.to_string()),
     };
     if shown.chars().count() <= INLINE_CHARS {
-        return format!("{name:<22}{shown}");
+        return format!("{name:<26}{shown}");
     }
     let long = match value {
         Value::String(text) => text::readable(text),

@@ -125,7 +125,7 @@ pub(crate) async fn run(
 
 /// A role whose listener is open.
 enum Bound {
-    Ingress(Ingress),
+    Ingress(Box<Ingress>),
     Worker(Worker, SocketAddr),
     Reaper(Reaper, SocketAddr),
 }
@@ -142,9 +142,9 @@ impl Bound {
         match role {
             Role::Ingress => {
                 let ingress = Ingress::bind(config, store, metrics).await;
-                Ok(Self::Ingress(ingress.map_err(|error| {
-                    cannot_listen("ingress", config.ingress.listen, &error)
-                })?))
+                let ingress = ingress
+                    .map_err(|error| cannot_listen("ingress", config.ingress.listen, &error))?;
+                Ok(Self::Ingress(Box::new(ingress)))
             }
             Role::Worker => {
                 let worker = Worker::new(config, store, metrics)
