@@ -10,12 +10,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::backend::{CallOutcome, CallRequest, Picked, Progress, Timeouts};
+use crate::backend::{CallOutcome, CallRequest, FailureCode, Picked, Progress, Timeouts};
 use crate::chunks::{Chunks, MAX_KEPT_BYTES};
 use crate::live::Held;
 use crate::pool::Pool;
 use crate::verdict::{Ending, Stop};
 use crate::{publisher, spans};
+
+/// After a call was closed, so long until its slot is given to another: the connection's end has to reach the model
+/// server and be noticed there, or it would work on more calls than the pool has slots.
+const UNTIL_NOTICED: Duration = Duration::from_millis(50);
 
 /// What a call is made of.
 pub(crate) struct ModelCall<'a> {
@@ -65,6 +69,9 @@ impl ModelCall<'_> {
         };
         let publishing = publisher::publish(self.pool, self.held, &chunks, &ended);
         let (outcome, ()) = tokio::join!(calling.instrument(span), publishing);
+        if is_closed_by_us(&outcome) {
+            tokio::time::sleep(UNTIL_NOTICED).await;
+        }
         outcome
     }
 
@@ -119,6 +126,17 @@ impl ModelCall<'_> {
             first_byte: ms(self.config.first_byte_ms),
             between_chunks: ms(self.config.between_chunks_ms),
             total: self.timeout,
+        }
+    }
+}
+
+/// Whether the model server may still be at work on a call with this outcome: we turned away before it had ended.
+fn is_closed_by_us(outcome: &CallOutcome) -> bool {
+    match outcome {
+        CallOutcome::Answered(_) | CallOutcome::Refused(_) => false,
+        CallOutcome::Cancelled { .. } => true,
+        CallOutcome::Failed(failure) => {
+            failure.upstream.is_none() && failure.code != FailureCode::ConnectFailed
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_loadtest::gpu::Script;
 use tidegate_shared::domain::State;
 
-use crate::rig::{LONG, Rig, quick};
+use crate::rig::{LONG, Rig, hints_only, quick};
 
 #[tokio::test]
 async fn what_cannot_finish_is_handed_back_without_spending_an_attempt() {
@@ -14,7 +14,7 @@ async fn what_cannot_finish_is_handed_back_without_spending_an_attempt() {
     let first = rig
         .worker_with(&rig.redis.url(), |config| config.worker.drain_ms = 1_000)
         .await;
-    let long = rig.chat(&Script::tag("long").sleep_ms(2_500_u64)).await;
+    let long = rig.chat(&Script::tag("long").sleep_ms(20_000_u64)).await;
     let short = rig.chat(&Script::tag("short").sleep_ms(400_u64)).await;
     rig.gpu.wait_for(LONG, |call| call.seq == 2).await.unwrap();
     let asked = Instant::now();
@@ -28,7 +28,7 @@ async fn what_cannot_finish_is_handed_back_without_spending_an_attempt() {
     let late = rig.chat(&Script::tag("late")).await;
     first.ended().await;
     assert!(
-        asked.elapsed() < Duration::from_millis(1_500),
+        asked.elapsed() < Duration::from_secs(10),
         "{:?}",
         asked.elapsed()
     );
@@ -57,42 +57,42 @@ async fn what_cannot_finish_is_handed_back_without_spending_an_attempt() {
     );
 
     let second = rig.worker().await;
-    let (job, _) = rig.success(&long).await;
-    assert_eq!(
-        (job.attempts, job.fence.0, job.stops, job.lost_leases),
-        (1, 2, 1, 0)
-    );
+    let job = rig.until(&long, |job| job.state == State::Running).await;
+    assert_eq!((job.attempts, job.fence.0), (0, 2));
     assert_eq!(job.worker.as_deref(), Some(second.id.as_str()));
     rig.success(&late).await;
 }
 
 #[tokio::test]
-async fn handed_back_work_starts_elsewhere_within_a_second() {
-    let rig = Rig::start(quick()).await;
-    let first = rig.worker().await;
+async fn handed_back_work_is_started_elsewhere_by_a_wake_up() {
+    let rig = Rig::start(hints_only()).await;
+    let mut holder = rig.worker().await;
     let id = rig.chat(&Script::tag("a").hold()).await;
     rig.gpu.wait_for(LONG, |call| call.seq == 1).await.unwrap();
-    let second = rig.worker().await;
-    while rig.store.workers(&rig.pool).await.unwrap().len() < 2 {
-        tokio::task::yield_now().await;
+    let mut quickest = LONG;
+    for round in 1..=3 {
+        let next = rig.worker().await;
+        while rig.store.workers(&rig.pool).await.unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let asked = Instant::now();
+        // The second signal leaves at once, and still gives its leases back.
+        holder.shutdown.start_drain();
+        holder.shutdown.abort();
+        holder.ended().await;
+        rig.gpu
+            .wait_for(LONG, |call| call.seq == round + 1)
+            .await
+            .unwrap();
+        quickest = quickest.min(asked.elapsed());
+        holder = next;
     }
-    let asked = Instant::now();
-    // The second signal leaves at once, and still gives its leases back.
-    first.shutdown.start_drain();
-    first.shutdown.abort();
-    first.ended().await;
-    rig.gpu.wait_for(LONG, |call| call.seq == 2).await.unwrap();
-    assert!(
-        asked.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        asked.elapsed()
-    );
+    // Without a wake-up a worker looks again after a second at the earliest; one round in three may meet a busy machine.
+    assert!(quickest < Duration::from_millis(900), "{quickest:?}");
     rig.gpu.release("a");
     let (job, _) = rig.success(&id).await;
-    assert_eq!(
-        (job.attempts, job.stops, job.worker),
-        (1, 1, Some(second.id.clone()))
-    );
+    assert_eq!((job.attempts, job.stops, job.lost_leases), (1, 3, 0));
+    assert_eq!(job.worker.as_deref(), Some(holder.id.as_str()));
 }
 
 #[tokio::test]

@@ -8,4 +8,3 @@ mod jobs;
 mod leases;
 mod proxy;
 mod rig;
-mod traces;

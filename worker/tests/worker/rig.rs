@@ -19,6 +19,11 @@ use tokio::task::JoinHandle;
 /// No wait of a test takes longer.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
+/// What a hint brings comes in milliseconds; so much is left to a machine with better things to do.
+pub(crate) const BY_HINT: Duration = Duration::from_secs(5);
+/// A test that waits for a hint looks again after this.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// A store and a model server with one pool.
 pub(crate) struct Rig {
     pub(crate) redis: LocalServer,
@@ -35,6 +40,15 @@ pub(crate) fn quick() -> PoolConfig {
         renew_ms: 500,
         backoff_ms: 20,
         ..PoolConfig::default()
+    }
+}
+
+/// Renewals come so seldom that only a hint can bring news within [`BY_HINT`].
+pub(crate) fn hints_only() -> PoolConfig {
+    PoolConfig {
+        lease_ms: 60_000,
+        renew_ms: 20_000,
+        ..quick()
     }
 }
 
@@ -180,7 +194,7 @@ impl Rig {
                 if wanted(&job) {
                     return job;
                 }
-                let _ = tokio::time::timeout(Duration::from_millis(200), watch.next()).await;
+                let _ = tokio::time::timeout(LOOK_AGAIN, watch.next()).await;
             }
         };
         match tokio::time::timeout(LONG, looking).await {

@@ -1,4 +1,11 @@
-//! Spans of a delivery.
+//! Spans of a delivery. A process of its own: what a span's place in the code is worth to subscribers is kept once per
+//! process, and tests beside it would have their say.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code, reason = "one test uses a part of it")]
+#[path = "../worker/rig.rs"]
+mod rig;
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +15,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use tidegate_loadtest::gpu::Script;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::rig::{Rig, quick};
+use rig::{Rig, quick};
 
 /// Keeps what would be exported.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +35,7 @@ async fn each_delivery_is_linked_to_its_submitter_and_carries_on_to_the_model_se
         .with_simple_exporter(kept.clone())
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-    // One thread runs all of this test, so no other test is seen.
+    // One thread runs all of this test.
     let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
 
     let rig = Rig::start(quick()).await;
