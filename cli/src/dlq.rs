@@ -68,28 +68,24 @@ pub(crate) fn path(id: &str) -> String {
     format!("{PATH}/{}", encode(id))
 }
 
-/// Runs a command of `dlq`.
+/// Runs a command of `dlq`. Those that act say how far they came, so they look themselves when to stop.
 pub(crate) async fn run(command: Command, globals: &Globals) -> Result<(), Failure> {
-    let read = async |read: Command| match read {
+    match command {
         Command::List(args) => {
             let filters = vec![("pool", args.pool), ("tenant", args.tenant)];
-            page::print(globals, COLUMNS, PATH, filters, &args.page).await
+            let list = page::print(globals, COLUMNS, PATH, filters, &args.page);
+            interrupt::client(globals, list).await
         }
-        Command::Show(One { id }) => {
-            let backend = Backend::open(globals).await?;
-            let (letter, text) = backend.exact(Request::get(path(&id))).await?;
-            output::exact(globals.output, &letter, &text)
-        }
+        Command::Show(One { id }) => interrupt::client(globals, show(&id, globals)).await,
         Command::Requeue(args) => dlq_bulk::run(dlq_bulk::Action::Requeue, args, globals).await,
         Command::Purge(args) => dlq_bulk::run(dlq_bulk::Action::Purge, args, globals).await,
-    };
-    match command {
-        command @ (Command::Requeue(_) | Command::Purge(_)) => read(command).await,
-        command => tokio::select! {
-            done = read(command) => done,
-            failure = interrupt::interrupted() => Err(failure),
-        },
     }
+}
+
+async fn show(id: &str, globals: &Globals) -> Result<(), Failure> {
+    let backend = Backend::open(globals).await?;
+    let (letter, text) = backend.exact(Request::get(path(id))).await?;
+    output::exact(globals.output, &letter, &text)
 }
 
 /// One dead letter as a value of the API, for the filter.

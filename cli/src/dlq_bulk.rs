@@ -11,7 +11,7 @@ use crate::dlq::{PATH, path};
 use crate::dlq_filter::Filter;
 use crate::exit::Failure;
 use crate::globals::Globals;
-use crate::interrupt::interrupted;
+use crate::interrupt::Stop;
 use crate::key;
 use crate::output::{self, Format, confirm, note};
 use crate::page::Pages;
@@ -84,10 +84,15 @@ struct Counts {
 
 /// Runs the command.
 pub(crate) async fn run(action: Action, args: Args, globals: &Globals) -> Result<(), Failure> {
-    let backend = Backend::open(globals).await?;
-    let ids = tokio::select! {
-        ids = select(&backend, &args) => ids?,
-        failure = interrupted() => return Err(failure),
+    let stop = Stop::new(globals);
+    let selected = async {
+        let backend = Backend::open(globals).await?;
+        let ids = select(&backend, &args).await?;
+        Ok::<_, Failure>((backend, ids))
+    };
+    let (backend, ids) = tokio::select! {
+        selected = selected => selected?,
+        failure = stop.asked() => return Err(failure),
     };
     let mut counts = Counts {
         matched: ids.len() as u64,
@@ -97,12 +102,15 @@ pub(crate) async fn run(action: Action, args: Args, globals: &Globals) -> Result
         return print(action, counts, true, globals.output);
     }
     if counts.matched > 0 && (action == Action::Purge || args.all) {
-        confirm(&question(action, &args, counts.matched), args.yes)?;
+        tokio::select! {
+            answer = confirm(question(action, &args, counts.matched), args.yes) => answer?,
+            failure = stop.asked() => return Err(failure),
+        }
     }
-    let ended = act(action, &backend, &ids, &args, &mut counts).await;
+    let ended = act(action, &backend, &ids, &args, stop, &mut counts).await;
     print(action, counts, false, globals.output)?;
     match ended {
-        Err(failure @ Failure::Interrupted(_)) => Err(failure),
+        Err(failure @ (Failure::Interrupted(_) | Failure::TimedOut(_))) => Err(failure),
         Err(failure) if counts.done == 0 => Err(failure),
         Err(failure) => Err(Failure::Refused(format!(
             "stopped after {}: {failure}",
@@ -173,6 +181,7 @@ async fn act(
     backend: &Backend,
     ids: &[String],
     args: &Args,
+    stop: Stop,
     counts: &mut Counts,
 ) -> Result<(), Failure> {
     let mut pace = args.rate.map(|rate| {
@@ -191,7 +200,7 @@ async fn act(
         };
         let done = tokio::select! {
             done = one => done,
-            failure = interrupted() => return Err(failure),
+            failure = stop.asked() => return Err(failure),
         };
         match done {
             Ok(_) => counts.done += 1,

@@ -205,7 +205,7 @@ async fn get(ids: &[String], globals: &Globals) -> Result<(), Failure> {
 async fn cancel(args: CancelArgs, globals: &Globals) -> Result<(), Failure> {
     let ids = &args.ids.ids;
     if ids.len() > 1 {
-        output::confirm(&format!("Cancel {} jobs?", ids.len()), args.yes)?;
+        output::confirm(format!("Cancel {} jobs?", ids.len()), args.yes).await?;
     }
     let backend = Backend::open(globals).await?;
     let call = async |id: &str| {

@@ -161,7 +161,7 @@ async fn create(args: CreateArgs, globals: &Globals) -> Result<(), Failure> {
 
 async fn revoke(args: &RevokeArgs, globals: &Globals) -> Result<(), Failure> {
     if args.ids.len() > 1 {
-        confirm(&format!("Revoke {} keys?", args.ids.len()), args.yes)?;
+        confirm(format!("Revoke {} keys?", args.ids.len()), args.yes).await?;
     }
     let store = store::connect(globals, args.config.config.as_deref()).await?;
     let mut revoked = Vec::new();

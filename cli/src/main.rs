@@ -8,6 +8,7 @@ mod dev;
 mod dlq;
 mod dlq_bulk;
 mod dlq_filter;
+mod doctor;
 mod exit;
 mod follow;
 mod globals;
@@ -70,6 +71,8 @@ enum Command {
     /// Create, list and revoke API keys. Straight to the store.
     #[command(subcommand)]
     Key(key::Command),
+    /// Check the server, the settings and the invariants. Straight to the store.
+    Doctor(doctor::Args),
     /// Check a configuration file, or show the effective settings.
     #[command(subcommand)]
     Config(config_cmd::Command),
@@ -138,14 +141,14 @@ async fn run(cli: Cli, telemetry: &mut Option<Guard>) -> Result<(), Failure> {
             completions::run(&args, <Cli as clap::CommandFactory>::command())
         }
         Command::Config(command) => config_cmd::run(command, &globals),
-        // Bulk operations say how far they came when they are interrupted, so they look for Ctrl-C themselves.
-        Command::Dlq(command) => interrupt::bounded(&globals, dlq::run(command, &globals)).await,
+        Command::Dlq(command) => dlq::run(command, &globals).await,
         Command::Job(command) => interrupt::client(&globals, job::run(command, &globals)).await,
         Command::Pool(command) => interrupt::client(&globals, pool::run(command, &globals)).await,
         Command::Worker(WorkerArgs {
             command: Some(command),
             ..
         }) => interrupt::client(&globals, worker::run(command, &globals)).await,
+        Command::Doctor(args) => interrupt::client(&globals, doctor::run(args, &globals)).await,
         Command::Key(command) => interrupt::client(&globals, key::run(command, &globals)).await,
     }
 }

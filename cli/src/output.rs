@@ -243,18 +243,24 @@ pub(crate) fn on_terminal() -> bool {
 }
 
 /// Asks before something that cannot be undone. Off a terminal only `yes` lets it pass.
-pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+pub(crate) async fn confirm(question: String, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }
     if !can_ask() {
         return Err(Failure::Usage(format!(
-            "{question} Not asked, because this is no terminal: give --yes, or --dry-run to see first"
+            "{question} Not asked, because this is no terminal: give --yes"
         )));
     }
-    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
+    // Beside the runtime: Ctrl-C must be seen while a person thinks.
+    let asked = tokio::task::spawn_blocking(move || {
+        let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = asked
+        .await
+        .map_err(|error| Failure::Error(error.to_string()))??;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::Refused("nothing was done".into())),

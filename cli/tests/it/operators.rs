@@ -193,3 +193,54 @@ async fn straight_at_the_store_the_same_commands_print_the_same() {
     );
     cli(&["job", "watch", &id]).await.fails(1, "cancelled");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_says_what_is_wrong_and_ends_with_1_only_then() {
+    let server = LocalServer::start(LocalOptions {
+        durable: true,
+        ..LocalOptions::default()
+    })
+    .unwrap();
+    let ran = tidegate(&["doctor", "--redis", &server.url(), "-o", "json"]).await;
+    let report = ran.ok();
+    assert_eq!(report["ok"], true, "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
+    assert!(!findings.is_empty());
+    for finding in findings {
+        assert!(
+            finding["id"].is_string() && finding["message"].is_string(),
+            "{finding:#}"
+        );
+        assert!(
+            ["pass", "warn", "fail"]
+                .map(|word| json!(word))
+                .contains(&finding["status"]),
+            "{finding:#}"
+        );
+    }
+
+    let settings = vec![
+        ("maxmemory".to_owned(), "100mb".to_owned()),
+        ("maxmemory-policy".to_owned(), "allkeys-lru".to_owned()),
+    ];
+    let server = LocalServer::start(LocalOptions {
+        settings,
+        ..LocalOptions::default()
+    })
+    .unwrap();
+    let ran = tidegate(&["doctor", "--redis", &server.url(), "-o", "json"]).await;
+    assert_eq!((ran.code, &ran.json()["ok"]), (1, &json!(false)), "{ran:?}");
+    let table = tidegate(&["doctor", "--redis", &server.url()]).await;
+    assert!(
+        table.code == 1 && table.stdout.contains("fail"),
+        "{table:?}"
+    );
+
+    drop(server);
+    let gone = tidegate(&["doctor", "--redis", "redis://127.0.0.1:1", "-o", "json"]).await;
+    assert_eq!(
+        (gone.code, &gone.json()["findings"][0]["id"]),
+        (6, &json!("redis.reachable")),
+        "{gone:?}"
+    );
+}
