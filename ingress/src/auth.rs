@@ -51,7 +51,10 @@ impl Caller {
             Scope::Read => "read",
             Scope::Admin => "admin",
         };
-        Err(Problem::new(Code::Forbidden, format!("the API key lacks the scope `{name}`")))
+        Err(Problem::new(
+            Code::Forbidden,
+            format!("the API key lacks the scope `{name}`"),
+        ))
     }
 }
 
@@ -71,14 +74,22 @@ impl Auth {
     /// Keys as `mode` wants them, out of `store`.
     pub(crate) fn new(mode: AuthMode, store: Store) -> Self {
         let (nobody, _) = ApiKeyRecord::mint("nobody", Vec::new(), 0, None);
-        Self { mode, store, verified: Mutex::default(), nobody }
+        Self {
+            mode,
+            store,
+            verified: Mutex::default(),
+            nobody,
+        }
     }
 
     /// Who sent a request with these headers.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Problem> {
         if self.mode == AuthMode::Open {
             let scopes = vec![Scope::Jobs, Scope::Read, Scope::Admin];
-            return Ok(Arc::new(Caller { tenant: OPEN_TENANT.into(), scopes }));
+            return Ok(Arc::new(Caller {
+                tenant: OPEN_TENANT.into(),
+                scopes,
+            }));
         }
         let key = presented(headers)?;
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
@@ -86,11 +97,18 @@ impl Auth {
             return Ok(caller);
         }
         let (id, secret) = ApiKeyRecord::split(key).unwrap_or(("", ""));
-        let record = if id.is_empty() { None } else { self.store.key(id).await? };
+        let record = if id.is_empty() {
+            None
+        } else {
+            self.store.key(id).await?
+        };
         let matches = record.as_ref().unwrap_or(&self.nobody).matches(secret);
         match record {
             Some(record) if matches && !record.expired(wall_ms()) => {
-                let caller = Arc::new(Caller { tenant: record.tenant, scopes: record.scopes });
+                let caller = Arc::new(Caller {
+                    tenant: record.tenant,
+                    scopes: record.scopes,
+                });
                 self.remember(digest, &caller);
                 Ok(caller)
             }
@@ -114,22 +132,39 @@ impl Auth {
 }
 
 fn refused(detail: &str) -> Problem {
-    Problem::new(Code::Unauthorized, format!("{detail}; send `Authorization: Bearer tgk_…`"))
+    Problem::new(
+        Code::Unauthorized,
+        format!("{detail}; send `Authorization: Bearer tgk_…`"),
+    )
 }
 
 /// The key in the request's header.
 fn presented(headers: &HeaderMap) -> Result<&str, Problem> {
-    let value = headers.get(AUTHORIZATION).ok_or_else(|| refused("there is no API key"))?;
-    let text = value.to_str().map_err(|_| refused("the API key is not valid"))?;
+    let value = headers
+        .get(AUTHORIZATION)
+        .ok_or_else(|| refused("there is no API key"))?;
+    let text = value
+        .to_str()
+        .map_err(|_| refused("the API key is not valid"))?;
     match text.split_once(' ') {
-        Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") && key.len() <= MAX_KEY_BYTES => Ok(key.trim()),
+        Some((scheme, key))
+            if scheme.eq_ignore_ascii_case("bearer") && key.len() <= MAX_KEY_BYTES =>
+        {
+            Ok(key.trim())
+        }
         _ => Err(refused("the API key is not valid")),
     }
 }
 
-/// Wall clock in ms since 1970: expiry of keys is a date, not a time that elapses.
+/// Wall clock in ms since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the expiry of a key is a date, not a time that elapses"
+)]
 fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -139,7 +174,10 @@ mod tests {
     use super::*;
 
     fn caller(scopes: &[Scope]) -> Caller {
-        Caller { tenant: "acme".into(), scopes: scopes.to_vec() }
+        Caller {
+            tenant: "acme".into(),
+            scopes: scopes.to_vec(),
+        }
     }
 
     #[test]
@@ -149,7 +187,11 @@ mod tests {
             assert!(caller(&[Scope::Admin]).need(scope).is_ok());
             assert_eq!(caller(&[]).need(scope).unwrap_err().code(), "forbidden");
         }
-        assert!(caller(&[Scope::Jobs, Scope::Read]).need(Scope::Admin).is_err());
+        assert!(
+            caller(&[Scope::Jobs, Scope::Read])
+                .need(Scope::Admin)
+                .is_err()
+        );
         assert_eq!(caller(&[Scope::Jobs]).sees(), Some("acme".into()));
         assert_eq!(caller(&[Scope::Admin]).sees(), None);
     }
@@ -162,9 +204,17 @@ mod tests {
         };
         assert_eq!(key("Bearer tgk_a_b"), Ok("tgk_a_b".into()));
         assert_eq!(key("bearer tgk_a_b"), Ok("tgk_a_b".into()));
-        for bad in ["Basic eDp5", "tgk_a_b", "", &format!("Bearer {}", "x".repeat(300))] {
+        for bad in [
+            "Basic eDp5",
+            "tgk_a_b",
+            "",
+            &format!("Bearer {}", "x".repeat(300)),
+        ] {
             assert_eq!(key(bad).unwrap_err().code(), "unauthorized", "{bad}");
         }
-        assert_eq!(presented(&HeaderMap::new()).unwrap_err().code(), "unauthorized");
+        assert_eq!(
+            presented(&HeaderMap::new()).unwrap_err().code(),
+            "unauthorized"
+        );
     }
 }

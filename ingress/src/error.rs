@@ -102,8 +102,13 @@ codes! {
 }
 
 /// A refusal on its way to the client. The request's id is filled in by the outermost layer.
+///
+/// Boxed: nearly every function here may refuse, and none should pay for the room of a refusal on its way to success.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct Problem(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
     status: StatusCode,
     code: Cow<'static, str>,
     kind: Cow<'static, str>,
@@ -122,7 +127,7 @@ impl Problem {
     /// A refusal; `detail` says what is wrong and what would be right.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         let again = code.again();
-        Self {
+        Self(Box::new(Inner {
             status: code.status(),
             code: code.as_str().into(),
             kind: code.kind().into(),
@@ -140,25 +145,38 @@ impl Problem {
             },
             limit: None,
             close: false,
-        }
+        }))
     }
 
     /// A refusal of one field, named as a path, e.g. `body.messages[0].role`.
     pub(crate) fn field(code: Code, param: impl Into<String>, detail: impl Into<String>) -> Self {
         let param = echo(&param.into());
-        let detail = format!("`{param}` {}", detail.into());
-        Self { param: Some(param), ..Self::new(code, detail) }
+        let mut problem = Self::new(code, format!("`{param}` {}", detail.into()));
+        problem.0.param = Some(param);
+        problem
     }
 
     /// A refusal of settings; `detail` names every problem, `param` the first.
     pub(crate) fn setting(param: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { param: Some(echo(&param.into())), ..Self::new(Code::InvalidValue, detail) }
+        let mut problem = Self::new(Code::InvalidValue, detail);
+        problem.0.param = Some(echo(&param.into()));
+        problem
     }
 
     /// The error that a job ended with, as its result. Nothing changes it any more.
-    pub(crate) fn of_job(status: StatusCode, code: String, kind: Option<String>, param: Option<String>, detail: String) -> Self {
-        let own = if status.is_server_error() { "server_error" } else { "invalid_request_error" };
-        Self {
+    pub(crate) fn of_job(
+        status: StatusCode,
+        code: String,
+        kind: Option<String>,
+        param: Option<String>,
+        detail: String,
+    ) -> Self {
+        let own = if status.is_server_error() {
+            "server_error"
+        } else {
+            "invalid_request_error"
+        };
+        Self(Box::new(Inner {
             status,
             code: code.into(),
             kind: kind.map_or(Cow::Borrowed(own), Cow::Owned),
@@ -169,82 +187,88 @@ impl Problem {
             should_retry: Some(false),
             limit: None,
             close: false,
-        }
+        }))
     }
 
     /// When to come back: rounded up to whole seconds, within 1–60.
     pub(crate) fn retry_after_ms(mut self, wait_ms: u64) -> Self {
-        self.retry_after_s = Some(retry_after_s(wait_ms));
+        self.0.retry_after_s = Some(retry_after_s(wait_ms));
         self
     }
 
     /// The limit that refused.
     pub(crate) fn limit(mut self, name: impl Into<String>, value: u64) -> Self {
-        self.limit = Some((name.into(), value));
+        self.0.limit = Some((name.into(), value));
         self
     }
 
     /// Ends the connection after this answer.
     pub(crate) fn close(mut self) -> Self {
-        self.close = true;
+        self.0.close = true;
         self
     }
 
     /// HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     /// The code's word.
     pub(crate) fn code(&self) -> &str {
-        &self.code
+        &self.0.code
     }
 
     /// The field that was refused.
     #[cfg(test)]
     pub(crate) fn param(&self) -> Option<&str> {
-        self.param.as_deref()
+        self.0.param.as_deref()
     }
 
     /// What is wrong.
     #[cfg(test)]
     pub(crate) fn detail(&self) -> &str {
-        &self.detail
+        &self.0.detail
     }
 
     /// The answer; `request_id` is a UUID.
     pub(crate) fn render(&self, request_id: &str) -> Response {
         let body = Body {
-            kind: format!("urn:tidegate:problem:{}", self.code),
-            title: self.title,
-            status: self.status.as_u16(),
-            detail: &self.detail,
+            kind: format!("urn:tidegate:problem:{}", self.0.code),
+            title: self.0.title,
+            status: self.0.status.as_u16(),
+            detail: &self.0.detail,
             instance: format!("urn:uuid:{request_id}"),
-            limit: self.limit.as_ref().map(|(name, value)| Limit { name, value: *value }),
+            limit: self.0.limit.as_ref().map(|(name, value)| Limit {
+                name,
+                value: *value,
+            }),
             error: Error {
-                message: &self.detail,
-                kind: &self.kind,
-                param: self.param.as_deref(),
-                code: &self.code,
+                message: &self.0.detail,
+                kind: &self.0.kind,
+                param: self.0.param.as_deref(),
+                code: &self.0.code,
             },
         };
         let body = serde_json::to_vec(&body).expect("strings and numbers always serialise");
-        (self.status, self.headers(), body).into_response()
+        (self.0.status, self.headers(), body).into_response()
     }
 
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(seconds) = self.retry_after_s {
+        if let Some(seconds) = self.0.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some(retry) = self.should_retry {
-            headers.insert(SHOULD_RETRY, HeaderValue::from_static(if retry { "true" } else { "false" }));
+        if let Some(retry) = self.0.should_retry {
+            headers.insert(
+                SHOULD_RETRY,
+                HeaderValue::from_static(if retry { "true" } else { "false" }),
+            );
         }
-        if self.status == StatusCode::UNAUTHORIZED && self.code == Code::Unauthorized.as_str() {
+        if self.0.status == StatusCode::UNAUTHORIZED && self.0.code == Code::Unauthorized.as_str() {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.close {
+        if self.0.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         headers
@@ -300,13 +324,19 @@ impl From<StoreError> for Problem {
                 tracing::warn!(trouble = trouble.as_str(), detail, "the store cannot say");
                 Self::new(
                     Code::StoreUnavailable,
-                    format!("the store cannot say ({}); nothing is known to have changed", trouble.as_str()),
+                    format!(
+                        "the store cannot say ({}); nothing is known to have changed",
+                        trouble.as_str()
+                    ),
                 )
             }
             StoreError::NoPool(_) => Self::new(Code::NotFound, "there is no such thing"),
             StoreError::Corrupt(detail) => {
                 tracing::error!(detail, "the store's data is not as expected");
-                Self::new(Code::Internal, "the store holds data that cannot be read; see `tidegate doctor`")
+                Self::new(
+                    Code::Internal,
+                    "the store holds data that cannot be read; see `tidegate doctor`",
+                )
             }
         }
     }
@@ -315,7 +345,7 @@ impl From<StoreError> for Problem {
 /// Carries the problem to the outermost layer, which writes the body: only that layer knows the request's id.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
     }

@@ -57,12 +57,23 @@ pub(crate) async fn stream(
     let watch = app.store.hints().job(&id).await;
     let first = app.read(&id, sees.clone()).await?;
     let (outlet, body) = outlet();
-    let follower = Follower { app: Arc::clone(app), id, sees, watch, after, shown: None, outlet };
+    let follower = Follower {
+        app: Arc::clone(app),
+        id,
+        sees,
+        watch,
+        after,
+        shown: None,
+        outlet,
+    };
     app.tasks.spawn(follower.run(first, hangup));
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        (
+            HeaderName::from_static("x-accel-buffering"),
+            HeaderValue::from_static("no"),
+        ),
     ];
     Ok((headers, body).into_response())
 }
@@ -89,29 +100,47 @@ impl Drop for Intake {
 
 /// What an event takes of the room; one larger than all of it takes all.
 fn weight(bytes: &Bytes) -> u32 {
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(MAX_BEHIND_BYTES)
+    u32::try_from(bytes.len())
+        .unwrap_or(u32::MAX)
+        .min(MAX_BEHIND_BYTES)
 }
 
 fn outlet() -> (Outlet, Body) {
     let (events, inlet) = mpsc::channel(MAX_BEHIND_EVENTS);
     let room = Arc::new(Semaphore::new(MAX_BEHIND_BYTES as usize));
-    let intake = Intake { events: inlet, room: Arc::clone(&room) };
+    let intake = Intake {
+        events: inlet,
+        room: Arc::clone(&room),
+    };
     let body = Body::from_stream(stream::unfold(intake, async |mut intake| {
         let bytes = intake.events.recv().await?;
         intake.room.add_permits(weight(&bytes) as usize);
         Some((Ok::<_, Infallible>(bytes), intake))
     }));
-    (Outlet { events, room, sent: Instant::now() }, body)
+    (
+        Outlet {
+            events,
+            room,
+            sent: Instant::now(),
+        },
+        body,
+    )
 }
 
 impl Outlet {
     /// Puts an event before the reader, who must make room for it within [`STALL`].
     async fn send(&mut self, bytes: Bytes) -> Result<(), Gone> {
         let sending = async {
-            self.room.acquire_many(weight(&bytes)).await.map_err(|_| Gone)?.forget();
+            self.room
+                .acquire_many(weight(&bytes))
+                .await
+                .map_err(|_| Gone)?
+                .forget();
             self.events.send(bytes).await.map_err(|_| Gone)
         };
-        tokio::time::timeout(STALL, sending).await.map_err(|_| Gone)??;
+        tokio::time::timeout(STALL, sending)
+            .await
+            .map_err(|_| Gone)??;
         self.sent = Instant::now();
         Ok(())
     }
@@ -119,7 +148,10 @@ impl Outlet {
     /// Ends the stream. What is in the buffer still goes out; a reader that does not take it is hung up on.
     async fn end(self, hangup: &Hangup) {
         drop(self.events);
-        if tokio::time::timeout(STALL, self.room.acquire_many(MAX_BEHIND_BYTES)).await.is_err() {
+        if tokio::time::timeout(STALL, self.room.acquire_many(MAX_BEHIND_BYTES))
+            .await
+            .is_err()
+        {
             hangup.now();
         }
     }
@@ -143,7 +175,13 @@ type Shown = (State, u32, u64, bool, Option<PendingReason>);
 
 fn shown(view: &View) -> Shown {
     let job = &view.job;
-    (job.state, job.attempts, job.fence.0, job.cancel_requested, view.pending_reason)
+    (
+        job.state,
+        job.attempts,
+        job.fence.0,
+        job.cancel_requested,
+        view.pending_reason,
+    )
 }
 
 /// Why a follower woke.
@@ -199,7 +237,9 @@ impl Follower {
                     look_at = Instant::now() + LOOK_EVERY;
                     match self.app.read(&self.id, self.sees.clone()).await {
                         Ok(now) => view = Some(now),
-                        Err(problem) if problem.status().is_client_error() => return self.reconnect().await,
+                        Err(problem) if problem.status().is_client_error() => {
+                            return self.reconnect().await;
+                        }
                         // The store is away: the next look may find it.
                         Err(_) => {}
                     }
@@ -243,7 +283,10 @@ impl Follower {
     }
 
     async fn terminal(&mut self, view: &View) -> Result<(), Gone> {
-        let at = self.after.unwrap_or_default().max((view.job.fence.0, TERMINAL_N));
+        let at = self
+            .after
+            .unwrap_or_default()
+            .max((view.job.fence.0, TERMINAL_N));
         self.outlet.send(event("terminal", at, &json(view))).await
     }
 
@@ -256,11 +299,22 @@ impl Follower {
     async fn pieces(&mut self) -> Result<bool, Gone> {
         loop {
             let after = self.after.map(|(fence, n)| format!("{fence}-{n}"));
-            let Ok(page) = self.app.store.events(&self.id, after.as_deref(), PAGE).await else { return Ok(false) };
+            let Ok(page) = self
+                .app
+                .store
+                .events(&self.id, after.as_deref(), PAGE)
+                .await
+            else {
+                return Ok(false);
+            };
             let last = page.len() < PAGE;
             for piece in page {
-                let Some(id) = event_id(&piece.id) else { continue };
-                self.outlet.send(event("chunk", id, &String::from_utf8_lossy(&piece.data))).await?;
+                let Some(id) = event_id(&piece.id) else {
+                    continue;
+                };
+                self.outlet
+                    .send(event("chunk", id, &String::from_utf8_lossy(&piece.data)))
+                    .await?;
                 self.after = Some(id);
             }
             if last {
@@ -276,64 +330,4 @@ fn json(view: &View) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use http_body_util::BodyExt as _;
-
-    use super::*;
-
-    #[test]
-    fn no_text_can_end_its_field() {
-        let text = event("chunk", (2, 7), "a\r\nb\rc\n\nevent: forged");
-        let shown = std::str::from_utf8(&text).unwrap();
-        assert_eq!(shown, "event: chunk\nid: 2-7\ndata: a\ndata: b\ndata: c\ndata: \ndata: event: forged\n\n");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reader_that_does_not_read_is_let_go_at_the_bound() {
-        let (mut outlet, _body) = outlet();
-        let event = Bytes::from(vec![b'x'; 100 * 1024]);
-        let mut sent = 0;
-        while outlet.send(event.clone()).await.is_ok() {
-            sent += 1;
-        }
-        assert_eq!(sent, MAX_BEHIND_BYTES as usize / event.len());
-        let hangup = Hangup::default();
-        outlet.end(&hangup).await;
-        assert!(hangup.is_hung_up());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn small_events_are_bounded_by_their_number() {
-        let (mut outlet, _body) = outlet();
-        let mut sent = 0;
-        while outlet.send("x".into()).await.is_ok() {
-            sent += 1;
-        }
-        assert_eq!(sent, MAX_BEHIND_EVENTS);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reader_that_reads_gets_everything_however_large() {
-        let (mut outlet, body) = outlet();
-        let reading = tokio::spawn(body.collect());
-        for _ in 0..5 {
-            assert!(outlet.send(vec![b'x'; 3 * 1024 * 1024].into()).await.is_ok());
-        }
-        let hangup = Hangup::default();
-        outlet.end(&hangup).await;
-        assert!(!hangup.is_hung_up());
-        assert_eq!(reading.await.unwrap().unwrap().to_bytes().len(), 15 * 1024 * 1024);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reader_that_left_holds_nobody() {
-        let (mut outlet, body) = outlet();
-        drop(body);
-        let started = Instant::now();
-        assert!(outlet.send("x".into()).await.is_err());
-        let hangup = Hangup::default();
-        outlet.end(&hangup).await;
-        assert!(!hangup.is_hung_up() && started.elapsed() < STALL);
-    }
-}
+mod tests;

@@ -90,7 +90,14 @@ impl Ingress {
             None => None,
         };
         let addr = listener.local_addr()?;
-        Ok(Self { listener, admin, addr, config: config.clone(), store: StoreHandle(store), metrics })
+        Ok(Self {
+            listener,
+            admin,
+            addr,
+            config: config.clone(),
+            store: StoreHandle(store),
+            metrics,
+        })
     }
 
     /// Where it listens, with the port that was given.
@@ -100,16 +107,28 @@ impl Ingress {
 
     /// Where operators' routes are, if they have a listener of their own.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+        self.admin
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok())
     }
 
     /// Serves until the drain is over: from its start readiness is red and every answer closes its connection, streams
     /// and waits end with a word, requests that were taken are answered within `ingress.drain_ms`. An abort cuts all off.
     pub async fn run(self, shutdown: Shutdown) {
         let tasks = Tasks::new();
-        let app = App::new(&self.config, self.store.0, self.metrics, shutdown.clone(), tasks.clone());
+        let app = App::new(
+            &self.config,
+            self.store.0,
+            self.metrics,
+            shutdown.clone(),
+            tasks.clone(),
+        );
         let app = Arc::new(app);
-        let face = if self.admin.is_some() { Face::Clients } else { Face::All };
+        let face = if self.admin.is_some() {
+            Face::Clients
+        } else {
+            Face::All
+        };
         let stop = CancellationToken::new();
         let cut = CancellationToken::new();
         let header_timeout = Duration::from_millis(self.config.ingress.header_timeout_ms);
@@ -189,7 +208,9 @@ impl Door {
             }
         }
         while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
-            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else { break };
+            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+                break;
+            };
             self.serve(stream, permit);
         }
     }
@@ -213,7 +234,10 @@ impl Door {
 /// A failure of the one connection that was to be taken.
 fn is_its_own(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
 }
 
 struct Connection {
@@ -234,7 +258,10 @@ impl Connection {
         // The time for a head runs from the connection's first moment, and again while it is idle: a silent one is over
         // by it too.
         let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(self.header_timeout).max_buf_size(BUFFER_BYTES);
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.header_timeout)
+            .max_buf_size(BUFFER_BYTES);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let stopped = async {

@@ -21,14 +21,22 @@ async fn every_code_has_both_shapes_and_its_retry_headers() {
             assert!(body.get(member).is_some(), "{code:?} lacks {member}");
         }
         for member in ["message", "type", "param", "code"] {
-            assert!(body["error"].get(member).is_some(), "{code:?} lacks error.{member}");
+            assert!(
+                body["error"].get(member).is_some(),
+                "{code:?} lacks error.{member}"
+            );
         }
         assert_eq!(body["status"], code.status().as_u16());
         assert_eq!(body["error"]["code"], code.as_str());
         let busy = matches!(code.status().as_u16(), 429 | 503);
         assert!(!busy || headers.contains_key(RETRY_AFTER), "{code:?}");
-        let refused = code.status().is_client_error() && !matches!(code, Code::NotFinished | Code::RequestTimeout);
-        assert_eq!(refused, headers.get(SHOULD_RETRY).is_some_and(|v| v == "false"), "{code:?}");
+        let refused = code.status().is_client_error()
+            && !matches!(code, Code::NotFinished | Code::RequestTimeout);
+        assert_eq!(
+            refused,
+            headers.get(SHOULD_RETRY).is_some_and(|v| v == "false"),
+            "{code:?}"
+        );
     }
 }
 
@@ -41,7 +49,14 @@ async fn a_result_that_is_not_there_yet_may_be_asked_for_again() {
 
 #[test]
 fn retry_after_is_whole_seconds_from_1_to_60() {
-    for (wait_ms, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_001, 60), (10_000_000, 60)] {
+    for (wait_ms, seconds) in [
+        (0, 1),
+        (1, 1),
+        (1000, 1),
+        (1001, 2),
+        (59_001, 60),
+        (10_000_000, 60),
+    ] {
         assert_eq!(retry_after_s(wait_ms), seconds, "{wait_ms}");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use http_body_util::BodyExt as _;
 use tidegate_shared::shutdown::Tasks;
 use tokio::sync::Semaphore;
@@ -45,11 +45,20 @@ impl Reader {
     /// A reader; what it leaves behind is tracked in `tasks`.
     pub(crate) fn new(bounds: Bounds, tasks: Tasks) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { bounds, heavy: Arc::new(Semaphore::new(cores)), tasks }
+        Self {
+            bounds,
+            heavy: Arc::new(Semaphore::new(cores)),
+            tasks,
+        }
     }
 
     /// Reads a JSON body, decoded, and judges it.
-    pub(crate) async fn read<T, F>(&self, headers: &HeaderMap, body: Body, judge: F) -> Result<T, Problem>
+    pub(crate) async fn read<T, F>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        judge: F,
+    ) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
@@ -68,7 +77,10 @@ impl Reader {
     /// Judges by the headers alone, before a byte of the body is read.
     fn promised(&self, headers: &HeaderMap) -> Result<Encoding, Problem> {
         let encoding = encoding(headers)?;
-        let length = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse::<u64>().ok());
         if length.is_some_and(|length| length > self.bounds.max_bytes) {
             return Err(self.too_large());
         }
@@ -78,7 +90,11 @@ impl Reader {
 
     fn too_large(&self) -> Problem {
         let max = self.bounds.max_bytes;
-        Problem::new(Code::BodyTooLarge, format!("the body must be at most {max} bytes, decoded")).limit("max_body_bytes", max)
+        Problem::new(
+            Code::BodyTooLarge,
+            format!("the body must be at most {max} bytes, decoded"),
+        )
+        .limit("max_body_bytes", max)
     }
 
     /// A client that is still sending would not see the refusal if the connection just ended.
@@ -109,7 +125,9 @@ impl Reader {
                 let Ok(frame) = frame else {
                     return Err(Problem::new(Code::InvalidJson, "the body broke off").close());
                 };
-                let Some(data) = frame.data_ref() else { continue };
+                let Some(data) = frame.data_ref() else {
+                    continue;
+                };
                 if (bytes.len() + data.len()) as u64 > self.bounds.max_bytes {
                     return Err(self.too_large());
                 }
@@ -128,7 +146,11 @@ impl Reader {
             }
             Err(_) => {
                 let within = self.bounds.timeout.as_millis();
-                Err(Problem::new(Code::RequestTimeout, format!("the body must arrive within {within} ms")).close())
+                Err(Problem::new(
+                    Code::RequestTimeout,
+                    format!("the body must arrive within {within} ms"),
+                )
+                .close())
             }
         }
     }
@@ -155,7 +177,10 @@ impl Reader {
         };
         match judging.await {
             Ok(verdict) => verdict.map_err(too_large),
-            Err(_) => Err(Problem::new(Code::Internal, "the request could not be judged")),
+            Err(_) => Err(Problem::new(
+                Code::Internal,
+                "the request could not be judged",
+            )),
         }
     }
 }
@@ -174,7 +199,12 @@ impl From<Problem> for Unpack {
 
 /// The decoded bytes; none where they are as they came. It stops at the bound, so a small body that swells is no danger.
 fn unpack(packed: Encoding, bytes: &[u8], max_bytes: u64) -> Result<Option<Vec<u8>>, Unpack> {
-    let broken = |_| Problem::new(Code::InvalidJson, "the body cannot be decoded by its content-encoding");
+    let broken = |_| {
+        Problem::new(
+            Code::InvalidJson,
+            "the body cannot be decoded by its content-encoding",
+        )
+    };
     let mut unpacked = Vec::new();
     match packed {
         Encoding::Plain => return Ok(None),
@@ -185,7 +215,10 @@ fn unpack(packed: Encoding, bytes: &[u8], max_bytes: u64) -> Result<Option<Vec<u
         Encoding::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(broken)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(broken)?;
-            decoder.take(max_bytes + 1).read_to_end(&mut unpacked).map_err(broken)?
+            decoder
+                .take(max_bytes + 1)
+                .read_to_end(&mut unpacked)
+                .map_err(broken)?
         }
     };
     if unpacked.len() as u64 > max_bytes {
@@ -204,15 +237,25 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(&str, &str)| -> (HeaderName, _) { (name.parse().unwrap(), value.parse().unwrap()) };
+        let pair = |(name, value): &(&str, &str)| -> (HeaderName, _) {
+            (name.parse().unwrap(), value.parse().unwrap())
+        };
         pairs.iter().map(pair).collect()
     }
 
     async fn read(encoding: &str, body: impl Into<Body>) -> Result<Vec<u8>, Problem> {
-        let bounds = Bounds { max_bytes: 100_000, timeout: Duration::from_secs(20) };
+        let bounds = Bounds {
+            max_bytes: 100_000,
+            timeout: Duration::from_secs(20),
+        };
         let reader = Reader::new(bounds, Tasks::new());
-        let headers = headers(&[("content-type", "application/json"), ("content-encoding", encoding)]);
-        reader.read(&headers, body.into(), |bytes| Ok(bytes.to_vec())).await
+        let headers = headers(&[
+            ("content-type", "application/json"),
+            ("content-encoding", encoding),
+        ]);
+        reader
+            .read(&headers, body.into(), |bytes| Ok(bytes.to_vec()))
+            .await
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -226,24 +269,44 @@ mod tests {
         let bytes = vec![b'x'; 100_000];
         assert_eq!(read("identity", bytes.clone()).await.unwrap(), bytes);
         assert_eq!(read("gzip", gzip(&bytes)).await.unwrap(), bytes);
-        assert_eq!(read("zstd", zstd::encode_all(&bytes[..], 3).unwrap()).await.unwrap(), bytes);
+        assert_eq!(
+            read("zstd", zstd::encode_all(&bytes[..], 3).unwrap())
+                .await
+                .unwrap(),
+            bytes
+        );
     }
 
     #[tokio::test]
     async fn one_byte_over_the_bound_is_refused_however_it_is_packed() {
         let bytes = vec![b'x'; 100_001];
-        for (encoding, packed) in
-            [("", bytes.clone()), ("gzip", gzip(&bytes)), ("zstd", zstd::encode_all(&bytes[..], 3).unwrap())]
-        {
-            assert_eq!(read(encoding, packed).await.unwrap_err().code(), "body_too_large", "{encoding}");
+        for (encoding, packed) in [
+            ("", bytes.clone()),
+            ("gzip", gzip(&bytes)),
+            ("zstd", zstd::encode_all(&bytes[..], 3).unwrap()),
+        ] {
+            assert_eq!(
+                read(encoding, packed).await.unwrap_err().code(),
+                "body_too_large",
+                "{encoding}"
+            );
         }
     }
 
     #[tokio::test]
     async fn what_cannot_be_decoded_is_refused() {
-        assert_eq!(read("gzip", "not gzip").await.unwrap_err().code(), "invalid_json");
-        assert_eq!(read("zstd", "not zstd").await.unwrap_err().code(), "invalid_json");
-        assert_eq!(read("br", "x").await.unwrap_err().code(), "unsupported_media_type");
+        assert_eq!(
+            read("gzip", "not gzip").await.unwrap_err().code(),
+            "invalid_json"
+        );
+        assert_eq!(
+            read("zstd", "not zstd").await.unwrap_err().code(),
+            "invalid_json"
+        );
+        assert_eq!(
+            read("br", "x").await.unwrap_err().code(),
+            "unsupported_media_type"
+        );
         let mut cut = gzip(&[b'x'; 1000]);
         cut.truncate(cut.len() - 4);
         assert_eq!(read("gzip", cut).await.unwrap_err().code(), "invalid_json");
@@ -251,7 +314,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_not_waited_for() {
-        let silent = Body::from_stream(futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
-        assert_eq!(read("", silent).await.unwrap_err().code(), "request_timeout");
+        let silent = Body::from_stream(futures_util::stream::pending::<
+            Result<bytes::Bytes, std::io::Error>,
+        >());
+        assert_eq!(
+            read("", silent).await.unwrap_err().code(),
+            "request_timeout"
+        );
     }
 }

@@ -62,12 +62,19 @@ impl<'a> Fields<'a> {
             return Err(refused());
         }
         let members = serde_json::from_str(text).map_err(|_| refused())?;
-        Ok(Self { at: at.to_owned(), members })
+        Ok(Self {
+            at: at.to_owned(),
+            members,
+        })
     }
 
     /// The path of a member.
     pub(crate) fn path(&self, name: &str) -> String {
-        if self.at.is_empty() { name.to_owned() } else { format!("{}.{name}", self.at) }
+        if self.at.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.at)
+        }
     }
 
     /// Names of all members.
@@ -77,7 +84,10 @@ impl<'a> Fields<'a> {
 
     /// A member's text; null counts as absent.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a RawValue> {
-        self.members.get(name).copied().filter(|raw| raw.get() != "null")
+        self.members
+            .get(name)
+            .copied()
+            .filter(|raw| raw.get() != "null")
     }
 
     /// A member by its kind; null counts as absent.
@@ -97,22 +107,41 @@ impl<'a> Fields<'a> {
 
     /// A string of 1 to `max_chars` characters.
     pub(crate) fn text(&self, name: &str, max_chars: usize) -> Result<Option<String>, Problem> {
-        let Some(kind) = self.get(name) else { return Ok(None) };
+        let Some(kind) = self.get(name) else {
+            return Ok(None);
+        };
         let Kind::Text(quoted) = kind else {
             return Err(self.refuse(name, format!("must be a string, not {}", kind.name())));
         };
         let text = unquote(quoted).ok_or_else(|| self.refuse(name, "must be a string"))?;
         if text.is_empty() || text.chars().count() > max_chars {
-            return Err(self.refuse(name, format!("must be a string of 1 to {max_chars} characters")));
+            return Err(self.refuse(
+                name,
+                format!("must be a string of 1 to {max_chars} characters"),
+            ));
         }
         Ok(Some(text))
     }
 
     /// An integer within `min..=max`.
-    pub(crate) fn integer(&self, name: &str, min: i128, max: i128) -> Result<Option<i128>, Problem> {
-        let Some(kind) = self.get(name) else { return Ok(None) };
-        let wrong = |is: &str| self.refuse(name, format!("must be an integer from {min} to {max}, not {is}"));
-        let Kind::Number(text) = kind else { return Err(wrong(kind.name())) };
+    pub(crate) fn integer(
+        &self,
+        name: &str,
+        min: i128,
+        max: i128,
+    ) -> Result<Option<i128>, Problem> {
+        let Some(kind) = self.get(name) else {
+            return Ok(None);
+        };
+        let wrong = |is: &str| {
+            self.refuse(
+                name,
+                format!("must be an integer from {min} to {max}, not {is}"),
+            )
+        };
+        let Kind::Number(text) = kind else {
+            return Err(wrong(kind.name()));
+        };
         match integer(text) {
             Some(value) if (min..=max).contains(&value) => Ok(Some(value)),
             _ => Err(wrong(&echo(text))),
@@ -121,9 +150,18 @@ impl<'a> Fields<'a> {
 
     /// A number within `min..=max`.
     pub(crate) fn number(&self, name: &str, min: f64, max: f64) -> Result<(), Problem> {
-        let Some(kind) = self.get(name) else { return Ok(()) };
-        let wrong = |is: &str| self.refuse(name, format!("must be a number from {min} to {max}, not {is}"));
-        let Kind::Number(text) = kind else { return Err(wrong(kind.name())) };
+        let Some(kind) = self.get(name) else {
+            return Ok(());
+        };
+        let wrong = |is: &str| {
+            self.refuse(
+                name,
+                format!("must be a number from {min} to {max}, not {is}"),
+            )
+        };
+        let Kind::Number(text) = kind else {
+            return Err(wrong(kind.name()));
+        };
         match text.parse::<f64>() {
             Ok(value) if (min..=max).contains(&value) => Ok(()),
             _ => Err(wrong(&echo(text))),
@@ -157,7 +195,10 @@ pub(crate) fn integer(text: &str) -> Option<i128> {
 pub(crate) fn meant<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     // Two slips of the finger; more would be another word.
     const SLIPS: usize = 2;
-    let near = known.iter().map(|known| (distance(name, known), *known)).min()?;
+    let near = known
+        .iter()
+        .map(|known| (distance(name, known), *known))
+        .min()?;
     (near.0 <= SLIPS && near.0 < near.1.len()).then_some(near.1)
 }
 

@@ -2,7 +2,9 @@
 //! take different ones.
 
 use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
+use axum::http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName,
+};
 
 use crate::error::{Code, Problem, echo};
 
@@ -33,20 +35,37 @@ pub(crate) enum Encoding {
 
 /// Refuses a request on which a header that decides something stands twice.
 pub(crate) fn once(headers: &HeaderMap) -> Result<(), Problem> {
-    for name in [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, LAST_EVENT_ID] {
+    for name in [
+        AUTHORIZATION,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        CONTENT_ENCODING,
+        IDEMPOTENCY_KEY,
+        LAST_EVENT_ID,
+    ] {
         if headers.get_all(&name).iter().nth(1).is_some() {
             let shown = name.as_str().to_owned();
-            return Err(Problem::field(Code::DuplicateKey, shown, "is a header that may stand once"));
+            return Err(Problem::field(
+                Code::DuplicateKey,
+                shown,
+                "is a header that may stand once",
+            ));
         }
     }
     Ok(())
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
     match value.to_str() {
         Ok(text) => Ok(Some(text.trim().to_owned())),
-        Err(_) => Err(Problem::field(Code::InvalidValue, name.as_str(), "is a header that must be visible ASCII")),
+        Err(_) => Err(Problem::field(
+            Code::InvalidValue,
+            name.as_str(),
+            "is a header that must be visible ASCII",
+        )),
     }
 }
 
@@ -54,7 +73,9 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Proble
 pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     let refused = |detail: String| Problem::new(Code::UnsupportedMediaType, detail);
     let Some(value) = headers.get(CONTENT_TYPE) else {
-        return Err(refused("the header content-type is missing; it must be application/json".into()));
+        return Err(refused(
+            "the header content-type is missing; it must be application/json".into(),
+        ));
     };
     let shown = value.to_str().unwrap_or("not ASCII").to_ascii_lowercase();
     let mut parts = shown.split(';').map(str::trim);
@@ -66,31 +87,52 @@ pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     if json && charset {
         return Ok(());
     }
-    Err(refused(format!("content-type must be application/json in UTF-8, not {}", echo(&shown))))
+    Err(refused(format!(
+        "content-type must be application/json in UTF-8, not {}",
+        echo(&shown)
+    )))
 }
 
 /// How the body is packed.
 pub(crate) fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
-    let Some(value) = text(headers, &CONTENT_ENCODING)? else { return Ok(Encoding::Plain) };
+    let Some(value) = text(headers, &CONTENT_ENCODING)? else {
+        return Ok(Encoding::Plain);
+    };
     match value.to_ascii_lowercase().as_str() {
         "" | "identity" => Ok(Encoding::Plain),
         "gzip" | "x-gzip" => Ok(Encoding::Gzip),
         "zstd" => Ok(Encoding::Zstd),
         other => Err(Problem::new(
             Code::UnsupportedMediaType,
-            format!("content-encoding must be gzip or zstd, or absent, not {}", echo(other)),
+            format!(
+                "content-encoding must be gzip or zstd, or absent, not {}",
+                echo(other)
+            ),
         )),
     }
 }
 
 /// The caller's key, without the quotes that the draft standard asks for: `"k"` and `k` are the same key.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = text(headers, &IDEMPOTENCY_KEY)? else { return Ok(None) };
-    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&value);
-    let visible = inner.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'"');
+    let Some(value) = text(headers, &IDEMPOTENCY_KEY)? else {
+        return Ok(None);
+    };
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(&value);
+    let visible = inner
+        .bytes()
+        .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'"');
     if inner.is_empty() || inner.len() > MAX_KEY_BYTES || !visible {
-        let detail = format!("is a header that must be 1 to {MAX_KEY_BYTES} visible characters, quoted or bare");
-        return Err(Problem::field(Code::InvalidValue, IDEMPOTENCY_KEY.as_str(), detail));
+        let detail = format!(
+            "is a header that must be 1 to {MAX_KEY_BYTES} visible characters, quoted or bare"
+        );
+        return Err(Problem::field(
+            Code::InvalidValue,
+            IDEMPOTENCY_KEY.as_str(),
+            detail,
+        ));
     }
     Ok(Some(inner.to_owned()))
 }
@@ -99,25 +141,41 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Pro
 /// ignored, as RFC 7240 wants; a longer one than we hold is cut.
 pub(crate) fn prefer_wait_s(headers: &HeaderMap) -> Option<u64> {
     let preferences = headers.get_all(&PREFER);
-    let mut each = preferences.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split([',', ';']));
+    let mut each = preferences
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split([',', ';']));
     each.find_map(|one| {
         let (name, seconds) = one.split_once('=')?;
         let seconds = seconds.trim().trim_matches('"').parse::<u64>().ok()?;
-        name.trim().eq_ignore_ascii_case("wait").then_some(seconds.min(MAX_WAIT_S))
+        name.trim()
+            .eq_ignore_ascii_case("wait")
+            .then_some(seconds.min(MAX_WAIT_S))
     })
 }
 
 /// Where a stream's reader left off, `<fence>-<n>`.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<(u64, u64)>, Problem> {
-    let Some(value) = text(headers, &LAST_EVENT_ID)?.filter(|value| !value.is_empty()) else { return Ok(None) };
+    let Some(value) = text(headers, &LAST_EVENT_ID)?.filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
     event_id(&value).map(Some).ok_or_else(|| {
-        Problem::field(Code::InvalidValue, LAST_EVENT_ID.as_str(), "is a header that must be an id of this stream, such as 1-17")
+        Problem::field(
+            Code::InvalidValue,
+            LAST_EVENT_ID.as_str(),
+            "is a header that must be an id of this stream, such as 1-17",
+        )
     })
 }
 
 /// An event's id as numbers.
 pub(crate) fn event_id(text: &str) -> Option<(u64, u64)> {
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok()).flatten();
+    let digits = |part: &str| {
+        part.bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| part.parse().ok())
+            .flatten()
+    };
     let (fence, n) = text.split_once('-')?;
     Some((digits(fence)?, digits(n)?))
 }
@@ -130,27 +188,55 @@ mod tests {
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in pairs {
-            map.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+            map.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                value.parse().unwrap(),
+            );
         }
         map
     }
 
     #[test]
     fn a_header_that_decides_may_stand_once() {
-        assert!(once(&headers(&[("authorization", "a"), ("prefer", "a"), ("prefer", "b")])).is_ok());
+        assert!(
+            once(&headers(&[
+                ("authorization", "a"),
+                ("prefer", "a"),
+                ("prefer", "b")
+            ]))
+            .is_ok()
+        );
         for name in ["authorization", "idempotency-key", "content-length"] {
             let problem = once(&headers(&[(name, "1"), (name, "1")])).unwrap_err();
-            assert_eq!((problem.code(), problem.param()), ("duplicate_key", Some(name)));
+            assert_eq!(
+                (problem.code(), problem.param()),
+                ("duplicate_key", Some(name))
+            );
         }
     }
 
     #[test]
     fn only_json_in_utf8_is_json() {
-        for good in ["application/json", "Application/JSON; charset=utf-8", "application/json;charset=\"UTF-8\""] {
-            assert!(is_json(&headers(&[("content-type", good)])).is_ok(), "{good}");
+        for good in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+        ] {
+            assert!(
+                is_json(&headers(&[("content-type", good)])).is_ok(),
+                "{good}"
+            );
         }
-        for bad in ["text/plain", "application/json; charset=latin1", "application/jsonl", ""] {
-            assert!(is_json(&headers(&[("content-type", bad)])).is_err(), "{bad}");
+        for bad in [
+            "text/plain",
+            "application/json; charset=latin1",
+            "application/jsonl",
+            "",
+        ] {
+            assert!(
+                is_json(&headers(&[("content-type", bad)])).is_err(),
+                "{bad}"
+            );
         }
         assert!(is_json(&headers(&[])).is_err());
     }
@@ -178,7 +264,16 @@ mod tests {
     #[test]
     fn an_event_id_has_a_fence_and_a_number() {
         assert_eq!(event_id("3-17"), Some((3, 17)));
-        for bad in ["", "3", "-", "3-", "-1", "+1-2", "a-b", "1-99999999999999999999"] {
+        for bad in [
+            "",
+            "3",
+            "-",
+            "3-",
+            "-1",
+            "+1-2",
+            "a-b",
+            "1-99999999999999999999",
+        ] {
             assert_eq!(event_id(bad), None, "{bad}");
         }
     }

@@ -21,9 +21,12 @@ pub(crate) fn judge(endpoint: Endpoint, text: &str, at: &str) -> Result<Option<S
     let model = body.text("model", MAX_MODEL_CHARS)?;
     match endpoint {
         Endpoint::ChatCompletions => messages(&body)?,
-        Endpoint::Completions if body.raw("prompt_embeds").is_some() && body.raw("prompt").is_none() => {}
+        Endpoint::Completions
+            if body.raw("prompt_embeds").is_some() && body.raw("prompt").is_none() => {}
         Endpoint::Completions => prompt(&body, "prompt")?,
-        Endpoint::Embeddings if body.raw("messages").is_some() && body.raw("input").is_none() => messages(&body)?,
+        Endpoint::Embeddings if body.raw("messages").is_some() && body.raw("input").is_none() => {
+            messages(&body)?
+        }
         Endpoint::Embeddings => prompt(&body, "input")?,
     }
     streaming(&body)?;
@@ -41,7 +44,9 @@ fn streaming(body: &Fields<'_>) -> Result<(), Problem> {
             body.path("stream"),
             "must not be true in a job; follow the job's `/events` instead",
         )),
-        Some(other) => Err(body.refuse("stream", format!("must be a boolean, not {}", other.name()))),
+        Some(other) => {
+            Err(body.refuse("stream", format!("must be a boolean, not {}", other.name())))
+        }
     }
 }
 
@@ -63,7 +68,10 @@ fn sampling(endpoint: Endpoint, body: &Fields<'_>) -> Result<(), Problem> {
     body.number("frequency_penalty", -2.0, 2.0)?;
     match body.get("stop") {
         None | Some(Kind::Text(_)) => {}
-        Some(Kind::Array(text)) if elements(text).into_iter().all(|e| matches!(Kind::of(e), Kind::Text(_))) => {}
+        Some(Kind::Array(text))
+            if elements(text)
+                .into_iter()
+                .all(|e| matches!(Kind::of(e), Kind::Text(_))) => {}
         Some(_) => return Err(body.refuse("stop", "must be a string or an array of strings")),
     }
     match body.get("tools") {
@@ -75,7 +83,12 @@ fn sampling(endpoint: Endpoint, body: &Fields<'_>) -> Result<(), Problem> {
 fn messages(body: &Fields<'_>) -> Result<(), Problem> {
     let all = match body.get("messages") {
         Some(Kind::Array(text)) => elements(text),
-        Some(other) => return Err(body.refuse("messages", format!("must be an array, not {}", other.name()))),
+        Some(other) => {
+            return Err(body.refuse(
+                "messages",
+                format!("must be an array, not {}", other.name()),
+            ));
+        }
         None => return Err(body.missing("messages", "must be an array of at least one message")),
     };
     if all.is_empty() {
@@ -100,9 +113,13 @@ fn message(message: &Fields<'_>) -> Result<(), Problem> {
     match message.get("content") {
         Some(Kind::Text(_)) => Ok(()),
         Some(Kind::Array(text)) => parts(message, text),
-        Some(other) => {
-            Err(message.refuse("content", format!("must be a string or an array of parts, not {}", other.name())))
-        }
+        Some(other) => Err(message.refuse(
+            "content",
+            format!(
+                "must be a string or an array of parts, not {}",
+                other.name()
+            ),
+        )),
         None => content_absent(message, &role),
     }
 }
@@ -116,7 +133,13 @@ fn content_absent(message: &Fields<'_>, role: &str) -> Result<(), Problem> {
                 Some(Kind::Array(text)) => !elements(text).is_empty(),
                 _ => false,
             };
-            let said = ["function_call", "refusal", "audio", "reasoning_content", "reasoning"];
+            let said = [
+                "function_call",
+                "refusal",
+                "audio",
+                "reasoning_content",
+                "reasoning",
+            ];
             calls || said.iter().any(|name| message.raw(name).is_some())
         }
         _ => true,
@@ -124,7 +147,10 @@ fn content_absent(message: &Fields<'_>, role: &str) -> Result<(), Problem> {
     if instead {
         return Ok(());
     }
-    Err(message.missing("content", format!("must be a string or an array of parts in a message of role {role:?}")))
+    Err(message.missing(
+        "content",
+        format!("must be a string or an array of parts in a message of role {role:?}"),
+    ))
 }
 
 fn parts(message: &Fields<'_>, text: &str) -> Result<(), Problem> {
@@ -148,7 +174,9 @@ fn prompt(body: &Fields<'_>, name: &str) -> Result<(), Problem> {
     let empty = |path: &str| body.refuse(path, "must not be empty");
     match body.get(name) {
         None => Err(body.missing(name, wanted)),
-        Some(Kind::Text(quoted)) if unquote(quoted).is_none_or(|text| text.is_empty()) => Err(empty(name)),
+        Some(Kind::Text(quoted)) if unquote(quoted).is_none_or(|text| text.is_empty()) => {
+            Err(empty(name))
+        }
         Some(Kind::Text(_)) => Ok(()),
         Some(Kind::Array(text)) => {
             let all = elements(text);

@@ -13,10 +13,17 @@ impl Query {
     /// Reads a query that may hold the parameters `known`.
     pub(crate) fn read(raw: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
         let mut all = BTreeMap::new();
-        for pair in raw.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        for pair in raw
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+        {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (Some(name), Some(value)) = (decode(name), decode(value)) else {
-                return Err(Problem::new(Code::InvalidValue, "the query is not valid percent-encoded UTF-8"));
+                return Err(Problem::new(
+                    Code::InvalidValue,
+                    "the query is not valid percent-encoded UTF-8",
+                ));
             };
             if !known.contains(&name.as_str()) {
                 let hint = match meant(&name, known) {
@@ -27,7 +34,11 @@ impl Query {
                 return Err(Problem::field(Code::UnsupportedParameter, name, hint));
             }
             if all.insert(name.clone(), value).is_some() {
-                return Err(Problem::field(Code::DuplicateKey, name, "is a parameter that may stand once"));
+                return Err(Problem::field(
+                    Code::DuplicateKey,
+                    name,
+                    "is a parameter that may stand once",
+                ));
             }
         }
         Ok(Self(all))
@@ -35,22 +46,39 @@ impl Query {
 
     /// A parameter; one without a value counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 
     /// An integer within `min..=max`.
     pub(crate) fn integer(&self, name: &str, min: u64, max: u64) -> Result<Option<u64>, Problem> {
-        let Some(text) = self.get(name) else { return Ok(None) };
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
         match text.parse::<u64>() {
             Ok(value) if (min..=max).contains(&value) => Ok(Some(value)),
-            _ => Err(Problem::field(Code::InvalidValue, name, format!("must be an integer from {min} to {max}"))),
+            _ => Err(Problem::field(
+                Code::InvalidValue,
+                name,
+                format!("must be an integer from {min} to {max}"),
+            )),
         }
     }
 
     /// A parameter read by `parse`, which says what would be right.
-    pub(crate) fn parsed<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Problem> {
-        let Some(text) = self.get(name) else { return Ok(None) };
-        parse(text).map(Some).map_err(|right| Problem::field(Code::InvalidValue, name, format!("must be {right}")))
+    pub(crate) fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        parse(text)
+            .map(Some)
+            .map_err(|right| Problem::field(Code::InvalidValue, name, format!("must be {right}")))
     }
 }
 
@@ -79,7 +107,11 @@ mod tests {
 
     #[test]
     fn parameters_are_known_and_stand_once() {
-        let query = Query::read(Some("limit=5&after=a%2Db+c&class="), &["limit", "after", "class"]).unwrap();
+        let query = Query::read(
+            Some("limit=5&after=a%2Db+c&class="),
+            &["limit", "after", "class"],
+        )
+        .unwrap();
         assert_eq!(query.get("after"), Some("a-b c"));
         assert_eq!(query.get("class"), None);
         assert_eq!(query.integer("limit", 1, 100), Ok(Some(5)));
@@ -89,7 +121,13 @@ mod tests {
             ("after=%zz", "invalid_value"),
             ("after=%ff", "invalid_value"),
         ] {
-            assert_eq!(Query::read(Some(raw), &["limit", "after"]).unwrap_err().code(), code, "{raw}");
+            assert_eq!(
+                Query::read(Some(raw), &["limit", "after"])
+                    .unwrap_err()
+                    .code(),
+                code,
+                "{raw}"
+            );
         }
     }
 

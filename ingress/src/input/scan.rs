@@ -5,13 +5,13 @@
 //! together.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::error::{Code, Problem};
+use keys::Keys;
 
-/// Keys of one object that are compared one by one; beyond them a set is kept.
-const FEW_KEYS: usize = 16;
+mod keys;
+
 /// Longest path that is shown, in bytes: a path is as deep as the caller's text.
 const MAX_PATH_BYTES: usize = 200;
 /// Integer digits up to which a number without an exponent is in the range of a double, whose largest has 309.
@@ -35,18 +35,28 @@ pub(crate) enum Fault {
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Syntax { at, expected } => {
-                Self::new(Code::InvalidJson, format!("the body is not valid JSON: expected {expected} at byte {at}"))
+            Fault::Syntax { at, expected } => Self::new(
+                Code::InvalidJson,
+                format!("the body is not valid JSON: expected {expected} at byte {at}"),
+            ),
+            Fault::Encoding { at } => Self::new(
+                Code::InvalidJson,
+                format!("the body is not valid UTF-8 at byte {at}"),
+            ),
+            Fault::TooDeep { path, max_depth } => Self::field(
+                Code::TooDeep,
+                path,
+                format!("is nested deeper than {max_depth} levels"),
+            )
+            .limit("max_depth", u64::from(max_depth)),
+            Fault::DuplicateKey { path } => {
+                Self::field(Code::DuplicateKey, path, "stands twice in its object")
             }
-            Fault::Encoding { at } => Self::new(Code::InvalidJson, format!("the body is not valid UTF-8 at byte {at}")),
-            Fault::TooDeep { path, max_depth } => {
-                Self::field(Code::TooDeep, path, format!("is nested deeper than {max_depth} levels"))
-                    .limit("max_depth", u64::from(max_depth))
-            }
-            Fault::DuplicateKey { path } => Self::field(Code::DuplicateKey, path, "stands twice in its object"),
-            Fault::OutOfRange { path } => {
-                Self::field(Code::InvalidValue, path, "is a number beyond the range of a double")
-            }
+            Fault::OutOfRange { path } => Self::field(
+                Code::InvalidValue,
+                path,
+                "is a number beyond the range of a double",
+            ),
         }
     }
 }
@@ -54,8 +64,17 @@ impl From<Fault> for Problem {
 /// Judges `bytes`. Nesting counts from the text's own value; inside the member `rebase` of the outermost object, if it
 /// is named, it counts from that member's value, so that a request is judged alike wherever it travels.
 pub(crate) fn scan(bytes: &[u8], max_depth: u32, rebase: Option<&str>) -> Result<(), Fault> {
-    let text = std::str::from_utf8(bytes).map_err(|e| Fault::Encoding { at: e.valid_up_to() })?;
-    let mut scanner = Scanner { text, bytes, at: 0, max_depth, rebase, frames: Vec::new() };
+    let text = std::str::from_utf8(bytes).map_err(|e| Fault::Encoding {
+        at: e.valid_up_to(),
+    })?;
+    let mut scanner = Scanner {
+        text,
+        bytes,
+        at: 0,
+        max_depth,
+        rebase,
+        frames: Vec::new(),
+    };
     loop {
         if scanner.value()? {
             continue;
@@ -93,7 +112,10 @@ impl<'a> Scanner<'a> {
     }
 
     fn expected<T>(&self, expected: &'static str) -> Result<T, Fault> {
-        Err(Fault::Syntax { at: self.at, expected })
+        Err(Fault::Syntax {
+            at: self.at,
+            expected,
+        })
     }
 
     /// Reads a value, or the opening of one that is not empty: then the next value is inside it (true).
@@ -101,7 +123,10 @@ impl<'a> Scanner<'a> {
         self.space();
         match self.peek() {
             Some(b'{') => {
-                self.open(Frame::Object { keys: Keys::default(), key: Cow::Borrowed("") })?;
+                self.open(Frame::Object {
+                    keys: Keys::default(),
+                    key: Cow::Borrowed(""),
+                })?;
                 if self.closes(b'}') {
                     return Ok(false);
                 }
@@ -141,7 +166,8 @@ impl<'a> Scanner<'a> {
                     self.key()?;
                     return Ok(true);
                 }
-                (Some(Frame::Array { .. }), Some(b']')) | (Some(Frame::Object { .. }), Some(b'}')) => {
+                (Some(Frame::Array { .. }), Some(b']'))
+                | (Some(Frame::Object { .. }), Some(b'}')) => {
                     self.at += 1;
                     self.frames.pop();
                 }
@@ -157,7 +183,10 @@ impl<'a> Scanner<'a> {
             _ => 0,
         };
         if self.frames.len() + 1 - based > self.max_depth as usize {
-            return Err(Fault::TooDeep { path: self.path(), max_depth: self.max_depth });
+            return Err(Fault::TooDeep {
+                path: self.path(),
+                max_depth: self.max_depth,
+            });
         }
         self.at += 1;
         self.frames.push(frame);
@@ -184,13 +213,16 @@ impl<'a> Scanner<'a> {
         let quoted = &self.text[start..self.at];
         // `\u0061` and `a` are the same key.
         let name = if escaped {
-            Cow::Owned(serde_json::from_str(quoted).map_err(|_| Fault::Syntax { at: start, expected: "a key" })?)
+            Cow::Owned(serde_json::from_str(quoted).map_err(|_| Fault::Syntax {
+                at: start,
+                expected: "a key",
+            })?)
         } else {
             Cow::Borrowed(&quoted[1..quoted.len() - 1])
         };
         let mut new = true;
         if let Some(Frame::Object { keys, key }) = self.frames.last_mut() {
-            new = keys.add(&name);
+            new = keys.add(name.clone());
             *key = name;
         }
         if !new {
@@ -308,7 +340,11 @@ impl<'a> Scanner<'a> {
             }
         }
         let doubtful = exponent || whole > SAFE_DIGITS;
-        if doubtful && !self.text[start..self.at].parse::<f64>().is_ok_and(f64::is_finite) {
+        if doubtful
+            && !self.text[start..self.at]
+                .parse::<f64>()
+                .is_ok_and(f64::is_finite)
+        {
             return Err(Fault::OutOfRange { path: self.path() });
         }
         Ok(())
@@ -341,30 +377,6 @@ impl<'a> Scanner<'a> {
             path.push_str("(the body)");
         }
         path
-    }
-}
-
-/// The keys of one object so far.
-#[derive(Default)]
-struct Keys<'a> {
-    few: Vec<Cow<'a, str>>,
-    many: HashSet<Cow<'a, str>>,
-}
-
-impl<'a> Keys<'a> {
-    /// False where the key was there.
-    fn add(&mut self, key: &Cow<'a, str>) -> bool {
-        if self.many.is_empty() {
-            if self.few.contains(key) {
-                return false;
-            }
-            if self.few.len() < FEW_KEYS {
-                self.few.push(key.clone());
-                return true;
-            }
-            self.many = self.few.drain(..).collect();
-        }
-        self.many.insert(key.clone())
     }
 }
 

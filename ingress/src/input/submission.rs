@@ -20,8 +20,18 @@ const MAX_KEY_CHARS: usize = 64;
 const MAX_VALUE_CHARS: usize = 512;
 
 const FIELDS: [&str; 12] = [
-    "model", "pool", "endpoint", "body", "class", "priority", "delay_ms", "deadline_ms", "timeout_ms", "max_attempts",
-    "metadata", "webhook_url",
+    "model",
+    "pool",
+    "endpoint",
+    "body",
+    "class",
+    "priority",
+    "delay_ms",
+    "deadline_ms",
+    "timeout_ms",
+    "max_attempts",
+    "metadata",
+    "webhook_url",
 ];
 
 /// What a client asks for, judged.
@@ -56,11 +66,19 @@ pub(crate) struct Submission {
 /// Judges a request's bytes. Pure, and as slow as the bytes are many: large ones belong on a thread of their own.
 pub(crate) fn judge(bytes: &[u8], max_depth: u32) -> Result<Submission, Problem> {
     if bytes.is_empty() {
-        return Err(Problem::new(Code::InvalidJson, "the body is empty; it must be a JSON object with `body`"));
+        return Err(Problem::new(
+            Code::InvalidJson,
+            "the body is empty; it must be a JSON object with `body`",
+        ));
     }
     scan(bytes, max_depth, Some("body"))?;
-    let text = std::str::from_utf8(bytes).map_err(|_| Problem::new(Code::InvalidJson, "the body is not UTF-8"))?;
-    let fields = Fields::read(text.trim_matches([' ', '\t', '\r', '\n']), "", "the request")?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Problem::new(Code::InvalidJson, "the body is not UTF-8"))?;
+    let fields = Fields::read(
+        text.trim_matches([' ', '\t', '\r', '\n']),
+        "",
+        "the request",
+    )?;
     for name in fields.names() {
         if !FIELDS.contains(&name) {
             let hint = meant(name, &FIELDS).map_or_else(
@@ -72,12 +90,20 @@ pub(crate) fn judge(bytes: &[u8], max_depth: u32) -> Result<Submission, Problem>
     }
     if fields.raw("webhook_url").is_some() {
         let detail = "is not delivered in this release; poll the job or follow its `/events`";
-        return Err(Problem::field(Code::UnsupportedParameter, "webhook_url", detail));
+        return Err(Problem::field(
+            Code::UnsupportedParameter,
+            "webhook_url",
+            detail,
+        ));
     }
     let endpoint = endpoint(&fields)?;
     let (model, body) = model_request(&fields, endpoint)?;
     let (delay_ms, deadline_ms) = times(&fields)?;
-    let span = |name, min| fields.integer(name, min, MAX_SPAN_MS).map(|ms| ms.map_or(0, small));
+    let span = |name, min| {
+        fields
+            .integer(name, min, MAX_SPAN_MS)
+            .map(|ms| ms.map_or(0, small))
+    };
     Ok(Submission {
         pool: pool(&fields)?,
         model,
@@ -105,7 +131,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 fn endpoint(fields: &Fields<'_>) -> Result<Endpoint, Problem> {
-    let Some(path) = fields.text("endpoint", 200)? else { return Ok(Endpoint::ChatCompletions) };
+    let Some(path) = fields.text("endpoint", 200)? else {
+        return Ok(Endpoint::ChatCompletions);
+    };
     Endpoint::from_path(&path).ok_or_else(|| {
         let known = Endpoint::ALL.map(Endpoint::path).join(", ");
         fields.refuse("endpoint", format!("must be one of {known}"))
@@ -119,16 +147,27 @@ fn model_request(fields: &Fields<'_>, endpoint: Endpoint) -> Result<(String, Vec
         Some(raw) if matches!(Kind::of(raw), Kind::Object(_)) => raw.get(),
         Some(raw) => {
             let is = Kind::of(raw).name();
-            return Err(fields.refuse("body", format!("must be an object, the request for the model, not {is}")));
+            return Err(fields.refuse(
+                "body",
+                format!("must be an object, the request for the model, not {is}"),
+            ));
         }
         None => return Err(fields.missing("body", "must be an object, the request for the model")),
     };
     let outer = fields.text("model", MAX_MODEL_CHARS)?;
     let inner = openai::judge(endpoint, body, "body")?;
     match (outer, inner) {
-        (None, None) => Err(Problem::field(Code::MissingField, "body.model", "must be the name of a model")),
+        (None, None) => Err(Problem::field(
+            Code::MissingField,
+            "body.model",
+            "must be the name of a model",
+        )),
         (Some(outer), Some(inner)) if outer != inner => {
-            let detail = format!("says {:?}, but `body.model` says {:?}", echo(&outer), echo(&inner));
+            let detail = format!(
+                "says {:?}, but `body.model` says {:?}",
+                echo(&outer),
+                echo(&inner)
+            );
             Err(fields.refuse("model", detail))
         }
         (_, Some(model)) => Ok((model, body.as_bytes().to_vec())),
@@ -140,8 +179,15 @@ fn model_request(fields: &Fields<'_>, endpoint: Endpoint) -> Result<(String, Vec
 }
 
 fn with_model(body: &str, model: &str) -> Result<Vec<u8>, Problem> {
-    if Fields::read(body, "body", "the model request")?.names().any(|name| name == "model") {
-        return Err(Problem::field(Code::InvalidValue, "body.model", "must be the name of a model, or absent; not null"));
+    if Fields::read(body, "body", "the model request")?
+        .names()
+        .any(|name| name == "model")
+    {
+        return Err(Problem::field(
+            Code::InvalidValue,
+            "body.model",
+            "must be the name of a model, or absent; not null",
+        ));
     }
     let name = serde_json::to_string(model).expect("a string always serialises");
     let rest = &body[1..];
@@ -150,7 +196,9 @@ fn with_model(body: &str, model: &str) -> Result<Vec<u8>, Problem> {
 }
 
 fn pool(fields: &Fields<'_>) -> Result<Option<PoolName>, Problem> {
-    let Some(name) = fields.text("pool", 200)? else { return Ok(None) };
+    let Some(name) = fields.text("pool", 200)? else {
+        return Ok(None);
+    };
     match names::pool_name(&name) {
         Ok(()) => Ok(name.parse().ok()),
         Err(right) => Err(fields.refuse("pool", format!("must be {right}"))),
@@ -158,7 +206,9 @@ fn pool(fields: &Fields<'_>) -> Result<Option<PoolName>, Problem> {
 }
 
 fn class(fields: &Fields<'_>) -> Result<Option<String>, Problem> {
-    let Some(name) = fields.text("class", 200)? else { return Ok(None) };
+    let Some(name) = fields.text("class", 200)? else {
+        return Ok(None);
+    };
     match names::class_name(&name) {
         Ok(()) => Ok(Some(name)),
         Err(right) => Err(fields.refuse("class", format!("must be {right}"))),
@@ -172,16 +222,23 @@ fn times(fields: &Fields<'_>) -> Result<(u64, u64), Problem> {
         && delay.unwrap_or(0) >= deadline
     {
         let delay = delay.unwrap_or(0);
-        let detail = format!("must be beyond the delay: the job would be due after {delay} ms and over after {deadline} ms");
+        let detail = format!(
+            "must be beyond the delay: the job would be due after {delay} ms and over after {deadline} ms"
+        );
         return Err(fields.refuse("deadline_ms", detail));
     }
     Ok((delay.map_or(0, small), deadline.map_or(0, small)))
 }
 
 fn metadata(fields: &Fields<'_>) -> Result<String, Problem> {
-    let Some(kind) = fields.get("metadata") else { return Ok(String::new()) };
+    let Some(kind) = fields.get("metadata") else {
+        return Ok(String::new());
+    };
     let Kind::Object(text) = kind else {
-        return Err(fields.refuse("metadata", format!("must be an object of strings, not {}", kind.name())));
+        return Err(fields.refuse(
+            "metadata",
+            format!("must be an object of strings, not {}", kind.name()),
+        ));
     };
     let pairs = Fields::read(text, "metadata", "`metadata`")?;
     if pairs.names().count() > MAX_PAIRS {
@@ -190,11 +247,24 @@ fn metadata(fields: &Fields<'_>) -> Result<String, Problem> {
     let mut kept = serde_json::Map::new();
     for name in pairs.names() {
         if name.is_empty() || name.chars().count() > MAX_KEY_CHARS {
-            return Err(fields.refuse("metadata", format!("must have keys of 1 to {MAX_KEY_CHARS} characters")));
+            return Err(fields.refuse(
+                "metadata",
+                format!("must have keys of 1 to {MAX_KEY_CHARS} characters"),
+            ));
         }
-        let text = match pairs.raw(name).map(RawValue::get).filter(|raw| raw.starts_with('"')).and_then(unquote) {
+        let text = match pairs
+            .raw(name)
+            .map(RawValue::get)
+            .filter(|raw| raw.starts_with('"'))
+            .and_then(unquote)
+        {
             Some(text) if text.chars().count() <= MAX_VALUE_CHARS => text,
-            _ => return Err(pairs.refuse(name, format!("must be a string of at most {MAX_VALUE_CHARS} characters"))),
+            _ => {
+                return Err(pairs.refuse(
+                    name,
+                    format!("must be a string of at most {MAX_VALUE_CHARS} characters"),
+                ));
+            }
         };
         kept.insert(name.to_owned(), text.into());
     }

@@ -16,9 +16,19 @@ use crate::wire::dead::DeadBody;
 use crate::wire::list::List;
 
 /// `GET /v1/dead-letters`, without their requests.
-pub(super) async fn list(Operator(caller): Operator, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
-    let query = Query::read(query.as_deref(), &["pool", "class", "tenant", "limit", "after"])?;
-    let filter = Filter { dead: true, ..jobs::filter(&caller, &query)? };
+pub(super) async fn list(
+    Operator(caller): Operator,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let query = Query::read(
+        query.as_deref(),
+        &["pool", "class", "tenant", "limit", "after"],
+    )?;
+    let filter = Filter {
+        dead: true,
+        ..jobs::filter(&caller, &query)?
+    };
     let page = app.page(&filter).await?;
     let last = page.jobs.last().map(|job| job.id.to_string());
     let data: Vec<DeadBody> = page.jobs.into_iter().map(DeadBody::new).collect();
@@ -45,15 +55,23 @@ pub(super) async fn requeue(
     headers: HeaderMap,
 ) -> Answer {
     Query::read(query.as_deref(), &[])?;
-    let operation = headers::idempotency_key(&headers)?.unwrap_or_else(|| Uuid::new_v4().to_string());
+    let operation =
+        headers::idempotency_key(&headers)?.unwrap_or_else(|| Uuid::new_v4().to_string());
     let view = app.requeue(&job_id(&id)?, &operation).await?;
     Ok(json(&app.shown(&view).await?))
 }
 
 /// `POST /v1/dead-letters/{id}/purge`
-pub(super) async fn purge(_: Admin, Segment(id): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn purge(
+    _: Admin,
+    Segment(id): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Query::read(query.as_deref(), &[])?;
     let id = job_id(&id)?;
     app.purge(&id).await?;
-    Ok(json(&object!({"id": id, "object": "dead_letter.deleted", "deleted": true})))
+    Ok(json(
+        &object!({"id": id, "object": "dead_letter.deleted", "deleted": true}),
+    ))
 }

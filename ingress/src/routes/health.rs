@@ -31,7 +31,10 @@ async fn alive() -> Response {
 async fn ready(State(app): State<Arc<App>>) -> Answer {
     match app.health.ready().await {
         Ok(()) => Ok(json(&object!({"status": "ok"}))),
-        Err(NotReady::Draining) => Err(Problem::new(Code::Draining, "this process is draining; use another one")),
+        Err(NotReady::Draining) => Err(Problem::new(
+            Code::Draining,
+            "this process is draining; use another one",
+        )),
         Err(NotReady::Store(error)) => Err(error.into()),
     }
 }

@@ -55,7 +55,12 @@ pub(crate) fn router(app: &Arc<App>, face: Face) -> Router {
     }
     routes
         .fallback(async || Problem::new(Code::NotFound, "there is no such route"))
-        .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed, "the route does not take this method"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(
+                Code::MethodNotAllowed,
+                "the route does not take this method",
+            )
+        })
         .layer(from_fn_with_state(Arc::clone(app), finish))
         .with_state(Arc::clone(app))
 }
@@ -97,10 +102,13 @@ async fn finish(State(app): State<Arc<App>>, request: Request, next: Next) -> Re
     let id = Uuid::new_v4().to_string();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = match headers::once(request.headers()) {
-        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(request_id = id, %method, path, "a handler panicked");
-            Problem::new(Code::Internal, "the request could not be served").into_response()
-        }),
+        Ok(()) => AssertUnwindSafe(next.run(request))
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| {
+                tracing::error!(request_id = id, %method, path, "a handler panicked");
+                Problem::new(Code::Internal, "the request could not be served").into_response()
+            }),
         Err(problem) => problem.into_response(),
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {

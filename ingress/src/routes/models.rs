@@ -22,14 +22,26 @@ struct ModelBody {
 }
 
 /// `GET /v1/models`: every model that a pool serves by its name. A pool that serves any adds none.
-pub(super) async fn list(_: Anybody, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn list(
+    _: Anybody,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Query::read(query.as_deref(), &[])?;
     let entries = app.definitions().await?;
-    let models: BTreeSet<&String> =
-        entries.iter().flat_map(|entry| &entry.def.config.models).filter(|model| *model != "*").collect();
+    let models: BTreeSet<&String> = entries
+        .iter()
+        .flat_map(|entry| &entry.def.config.models)
+        .filter(|model| *model != "*")
+        .collect();
     let data: Vec<ModelBody> = models
         .into_iter()
-        .map(|id| ModelBody { id: id.clone(), object: "model", created: 0, owned_by: "tidegate" })
+        .map(|id| ModelBody {
+            id: id.clone(),
+            object: "model",
+            created: 0,
+            owned_by: "tidegate",
+        })
         .collect();
     let last = data.last().map(|model| model.id.clone());
     Ok(json(&List::new(data, false, last)))

@@ -23,7 +23,11 @@ fn name(text: &str) -> Result<PoolName, Problem> {
 }
 
 /// `GET /v1/pools`
-pub(super) async fn list(_: Operator, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn list(
+    _: Operator,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Query::read(query.as_deref(), &[])?;
     let pools = app.pools().await?;
     let last = pools.last().map(|pool| pool.id().to_owned());
@@ -31,7 +35,12 @@ pub(super) async fn list(_: Operator, State(app): State<Arc<App>>, RawQuery(quer
 }
 
 /// `GET /v1/pools/{pool}`
-pub(super) async fn read(_: Operator, Segment(pool): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn read(
+    _: Operator,
+    Segment(pool): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Query::read(query.as_deref(), &[])?;
     Ok(json(&app.pool(&name(&pool)?).await?))
 }
@@ -48,11 +57,18 @@ pub(super) async fn apply(
 ) -> Answer {
     Query::read(query.as_deref(), &[])?;
     if let Err(right) = names::pool_name(&pool) {
-        return Err(Problem::field(Code::InvalidValue, "pool", format!("is named in the path and must be {right}")));
+        return Err(Problem::field(
+            Code::InvalidValue,
+            "pool",
+            format!("is named in the path and must be {right}"),
+        ));
     }
     let pool = name(&pool)?;
     let max_depth = app.max_depth;
-    let settings = app.reader.read(&headers, body, move |bytes| settings(bytes, max_depth)).await?;
+    let settings = app
+        .reader
+        .read(&headers, body, move |bytes| settings(bytes, max_depth))
+        .await?;
     let new = app.apply(&pool, &settings).await?;
     let mut response = json(&app.pool(&pool).await?);
     if new {
@@ -64,7 +80,10 @@ pub(super) async fn apply(
 fn settings(bytes: &[u8], max_depth: u32) -> Result<Map<String, Value>, Problem> {
     scan(bytes, max_depth, None)?;
     let Ok(Value::Object(mut settings)) = serde_json::from_slice(bytes) else {
-        return Err(Problem::new(Code::InvalidValue, "the body must be a JSON object of the pool's settings"));
+        return Err(Problem::new(
+            Code::InvalidValue,
+            "the body must be a JSON object of the pool's settings",
+        ));
     };
     settings.retain(|name, _| !READ_ONLY.contains(&name.as_str()));
     Ok(settings)
@@ -78,22 +97,42 @@ async fn switch(app: &App, pool: &str, query: Option<&str>, switch: Switch) -> A
 }
 
 /// `POST /v1/pools/{pool}/pause`
-pub(super) async fn pause(_: Admin, Segment(pool): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn pause(
+    _: Admin,
+    Segment(pool): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     switch(&app, &pool, query.as_deref(), Switch::Pause).await
 }
 
 /// `POST /v1/pools/{pool}/resume`
-pub(super) async fn resume(_: Admin, Segment(pool): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn resume(
+    _: Admin,
+    Segment(pool): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     switch(&app, &pool, query.as_deref(), Switch::Resume).await
 }
 
 /// `POST /v1/pools/{pool}/drain`
-pub(super) async fn drain(_: Admin, Segment(pool): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn drain(
+    _: Admin,
+    Segment(pool): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     switch(&app, &pool, query.as_deref(), Switch::Drain).await
 }
 
 /// `GET /v1/pools/{pool}/demand`
-pub(super) async fn demand(_: Operator, Segment(pool): Segment, State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Answer {
+pub(super) async fn demand(
+    _: Operator,
+    Segment(pool): Segment,
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Query::read(query.as_deref(), &[])?;
     Ok(json(&app.demand(&name(&pool)?).await?))
 }

@@ -32,7 +32,11 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     pub(crate) fn new(store: Store, metrics: Arc<Metrics>) -> Self {
-        Self { store, metrics, known: Mutex::default() }
+        Self {
+            store,
+            metrics,
+            known: Mutex::default(),
+        }
     }
 
     /// Every pool.
@@ -63,19 +67,35 @@ impl Catalog {
 
 /// Where a job goes: the pool it asks for, which must serve its model; else the first by name that serves the model by
 /// its name; else the first that serves any.
-pub(crate) fn route<'a>(entries: &'a [Entry], pool: Option<&PoolName>, model: &str) -> Result<&'a Entry, Problem> {
+pub(crate) fn route<'a>(
+    entries: &'a [Entry],
+    pool: Option<&PoolName>,
+    model: &str,
+) -> Result<&'a Entry, Problem> {
     if let Some(pool) = pool {
         let entry = entries.iter().find(|entry| entry.name == *pool);
-        let entry = entry.ok_or_else(|| Problem::field(Code::NotFound, "pool", format!("names no pool: {pool}")))?;
+        let entry = entry.ok_or_else(|| {
+            Problem::field(Code::NotFound, "pool", format!("names no pool: {pool}"))
+        })?;
         if entry.def.config.serves(model) {
             return Ok(entry);
         }
         let detail = format!("{:?} is not served by pool {pool}", echo(model));
         return Err(Problem::field(Code::ModelNotFound, "model", detail));
     }
-    let serves = |served: &str| entries.iter().find(|entry| entry.def.config.models.iter().any(|m| m == served));
+    let serves = |served: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.def.config.models.iter().any(|m| m == served))
+    };
     let found = serves(model).or_else(|| serves("*"));
-    found.ok_or_else(|| Problem::field(Code::ModelNotFound, "model", format!("{:?} is served by no pool", echo(model))))
+    found.ok_or_else(|| {
+        Problem::field(
+            Code::ModelNotFound,
+            "model",
+            format!("{:?} is served by no pool", echo(model)),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -98,7 +118,12 @@ mod tests {
                 },
             },
         };
-        let all: [(&str, &[&str]); 4] = [("a", &["*"]), ("b", &["llama"]), ("c", &["llama", "qwen"]), ("d", &["*"])];
+        let all: [(&str, &[&str]); 4] = [
+            ("a", &["*"]),
+            ("b", &["llama"]),
+            ("c", &["llama", "qwen"]),
+            ("d", &["*"]),
+        ];
         all.into_iter().map(entry).collect()
     }
 
@@ -107,7 +132,9 @@ mod tests {
         let all = entries();
         let goes = |pool: Option<&str>, model: &str| {
             let pool = pool.map(|name| name.parse().unwrap());
-            route(&all, pool.as_ref(), model).map(|entry| entry.name.to_string()).map_err(|p| p.code().to_owned())
+            route(&all, pool.as_ref(), model)
+                .map(|entry| entry.name.to_string())
+                .map_err(|p| p.code().to_owned())
         };
         assert_eq!(goes(None, "llama"), Ok("b".into()));
         assert_eq!(goes(None, "qwen"), Ok("c".into()));
@@ -116,6 +143,9 @@ mod tests {
         assert_eq!(goes(Some("b"), "qwen"), Err("model_not_found".into()));
         assert_eq!(goes(Some("x"), "qwen"), Err("not_found".into()));
         let problem = route(&all[1..3], None, "other").unwrap_err();
-        assert_eq!((problem.code(), problem.status().as_u16()), ("model_not_found", 404));
+        assert_eq!(
+            (problem.code(), problem.status().as_u16()),
+            ("model_not_found", 404)
+        );
     }
 }

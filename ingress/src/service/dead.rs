@@ -12,7 +12,11 @@ use crate::wire::job::View;
 
 impl App {
     /// A dead letter with its request.
-    pub(crate) async fn letter(&self, id: &JobId, sees: Option<String>) -> Result<DeadBody, Problem> {
+    pub(crate) async fn letter(
+        &self,
+        id: &JobId,
+        sees: Option<String>,
+    ) -> Result<DeadBody, Problem> {
         let view = self.read(id, sees).await?;
         if view.job.dead.is_none() {
             return Err(not_found());
@@ -32,7 +36,10 @@ impl App {
             RequeueReply::Requeued => self.read(id, None).await,
             RequeueReply::NotDead(state) => Err(not_dead(state)),
             RequeueReply::Full { limit, value } => {
-                let detail = format!("pool {} is full: {limit} is {value}; the dead letter stays", id.pool());
+                let detail = format!(
+                    "pool {} is full: {limit} is {value}; the dead letter stays",
+                    id.pool()
+                );
                 Err(Problem::new(Code::QueueFull, detail).limit(limit, value))
             }
             RequeueReply::Unknown => Err(not_found()),
@@ -50,5 +57,8 @@ impl App {
 }
 
 fn not_dead(state: State) -> Problem {
-    Problem::new(Code::Conflict, format!("the job is {state} and no dead letter; nothing was changed"))
+    Problem::new(
+        Code::Conflict,
+        format!("the job is {state} and no dead letter; nothing was changed"),
+    )
 }

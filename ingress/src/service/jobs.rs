@@ -20,17 +20,34 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 impl App {
     /// A job as it is now; `sees` is the reader's tenant, none for an operator.
     pub(crate) async fn read(&self, id: &JobId, sees: Option<String>) -> Result<View, Problem> {
-        let step = Read { id: id.clone(), tenant: sees };
+        let step = Read {
+            id: id.clone(),
+            tenant: sees,
+        };
         match self.store.read(&step).await? {
-            ReadReply::Job { job, position, pending_reason, gap_ms, .. } => {
-                Ok(View { job: *job, position, pending_reason, gap_ms })
-            }
+            ReadReply::Job {
+                job,
+                position,
+                pending_reason,
+                gap_ms,
+                ..
+            } => Ok(View {
+                job: *job,
+                position,
+                pending_reason,
+                gap_ms,
+            }),
             ReadReply::Unknown => Err(not_found()),
         }
     }
 
     /// A job once it is terminal, or as it is after `limit`, or when this process drains.
-    pub(crate) async fn wait(&self, id: &JobId, sees: Option<String>, limit: Duration) -> Result<View, Problem> {
+    pub(crate) async fn wait(
+        &self,
+        id: &JobId,
+        sees: Option<String>,
+        limit: Duration,
+    ) -> Result<View, Problem> {
         if limit.is_zero() {
             return self.read(id, sees).await;
         }
@@ -71,7 +88,9 @@ impl App {
             return Ok(known);
         }
         let envelope = self.store.envelope(id).await?;
-        let text = envelope.map(|envelope| envelope.metadata).unwrap_or_default();
+        let text = envelope
+            .map(|envelope| envelope.metadata)
+            .unwrap_or_default();
         self.metadata.put(id, &text);
         Ok(text.into())
     }
@@ -83,16 +102,24 @@ impl App {
 
     /// Cancels a job and gives it as it then is.
     pub(crate) async fn cancel(&self, id: &JobId, sees: Option<String>) -> Result<View, Problem> {
-        let step = Cancel { id: id.clone(), tenant: sees.clone() };
+        let step = Cancel {
+            id: id.clone(),
+            tenant: sees.clone(),
+        };
         match self.store.cancel(&step).await? {
             CancelReply::Unknown => Err(not_found()),
-            CancelReply::Cancelled | CancelReply::Cancelling | CancelReply::Already(_) => self.read(id, sees).await,
+            CancelReply::Cancelled | CancelReply::Cancelling | CancelReply::Already(_) => {
+                self.read(id, sees).await
+            }
         }
     }
 
     /// Asks that the job's stream be published.
     pub(crate) async fn follow(&self, id: &JobId, sees: Option<String>) -> Result<(), Problem> {
-        let step = Follow { id: id.clone(), tenant: sees };
+        let step = Follow {
+            id: id.clone(),
+            tenant: sees,
+        };
         match self.store.follow(&step).await? {
             FollowReply::Following(_) => Ok(()),
             FollowReply::Unknown => Err(not_found()),

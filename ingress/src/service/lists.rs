@@ -40,7 +40,11 @@ impl App {
         if let Some(only) = &filter.pool {
             pools.retain(|&pool| pool == only);
             if pools.is_empty() {
-                return Err(Problem::field(Code::NotFound, "pool", format!("names no pool: {only}")));
+                return Err(Problem::field(
+                    Code::NotFound,
+                    "pool",
+                    format!("names no pool: {only}"),
+                ));
             }
         }
         if let Some(after) = &filter.after {
@@ -64,7 +68,13 @@ impl App {
     }
 
     /// Adds a pool's jobs, until `want` are there.
-    async fn collect(&self, pool: &PoolName, filter: &Filter, want: usize, jobs: &mut Vec<Job>) -> Result<(), Problem> {
+    async fn collect(
+        &self,
+        pool: &PoolName,
+        filter: &Filter,
+        want: usize,
+        jobs: &mut Vec<Job>,
+    ) -> Result<(), Problem> {
         let mut step = List {
             pool: pool.clone(),
             tenant: filter.tenant.clone(),
@@ -83,7 +93,13 @@ impl App {
                 Err(StoreError::NoPool(_)) => return Ok(()),
                 reply => reply?,
             };
-            let ListReply::Page { jobs: found, cursor } = reply else { return Err(bad_cursor()) };
+            let ListReply::Page {
+                jobs: found,
+                cursor,
+            } = reply
+            else {
+                return Err(bad_cursor());
+            };
             jobs.extend(found);
             if jobs.len() >= want || cursor.is_none() {
                 return Ok(());
@@ -94,5 +110,9 @@ impl App {
 }
 
 fn bad_cursor() -> Problem {
-    Problem::field(Code::InvalidValue, "after", "must be the id of a job of this list; start again without it")
+    Problem::field(
+        Code::InvalidValue,
+        "after",
+        "must be the id of a job of this list; start again without it",
+    )
 }

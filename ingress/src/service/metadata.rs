@@ -21,7 +21,12 @@ pub(crate) struct Metadata(Mutex<Known>);
 impl Metadata {
     /// What is remembered: JSON, or empty for none.
     pub(crate) fn get(&self, id: &JobId) -> Option<Arc<str>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(id).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .by_id
+            .get(id)
+            .cloned()
     }
 
     pub(crate) fn put(&self, id: &JobId, metadata: &str) {

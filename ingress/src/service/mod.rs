@@ -22,9 +22,9 @@ use crate::auth::Auth;
 use crate::error::{Code, Problem};
 use crate::input::body::{Bounds, Reader};
 
+pub(crate) use jobs::LOOK_EVERY;
 pub(crate) use lists::Filter;
 pub(crate) use pools::Switch;
-pub(crate) use jobs::LOOK_EVERY;
 pub(crate) use submit::Ask;
 
 use catalog::Catalog;
@@ -52,7 +52,13 @@ pub(crate) struct App {
 
 impl App {
     /// An ingress's inside; what it spawns is tracked in `tasks`.
-    pub(crate) fn new(config: &Config, store: Store, metrics: Arc<Metrics>, shutdown: Shutdown, tasks: Tasks) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        store: Store,
+        metrics: Arc<Metrics>,
+        shutdown: Shutdown,
+        tasks: Tasks,
+    ) -> Self {
         let bounds = Bounds {
             max_bytes: config.ingress.max_body_bytes,
             timeout: Duration::from_millis(config.ingress.body_timeout_ms),

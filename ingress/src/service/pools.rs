@@ -50,13 +50,24 @@ impl App {
     }
 
     /// Gives a pool its settings. True where it was not there before.
-    pub(crate) async fn apply(&self, pool: &PoolName, settings: &Map<String, Value>) -> Result<bool, Problem> {
+    pub(crate) async fn apply(
+        &self,
+        pool: &PoolName,
+        settings: &Map<String, Value>,
+    ) -> Result<bool, Problem> {
         let config = PoolConfig::from_json(pool.as_str(), settings).map_err(|errors| {
-            let first = errors.0.first().map(|error| error.key.clone()).unwrap_or_default();
+            let first = errors
+                .0
+                .first()
+                .map(|error| error.key.clone())
+                .unwrap_or_default();
             let prefix = format!("pools.{pool}.");
             let text = |key: &str| key.strip_prefix(&prefix).unwrap_or(key).to_owned();
-            let all: Vec<String> =
-                errors.0.iter().map(|error| format!("`{}` {}", text(&error.key), error.message)).collect();
+            let all: Vec<String> = errors
+                .0
+                .iter()
+                .map(|error| format!("`{}` {}", text(&error.key), error.message))
+                .collect();
             Problem::setting(text(&first), all.join("; "))
         })?;
         let reply = self.store.apply(pool, &config).await?;
@@ -74,7 +85,13 @@ impl App {
             Switch::Resume => (Some(false), Some(false)),
             Switch::Drain => (None, Some(true)),
         };
-        self.store.pause(&Pause { pool: pool.clone(), paused, draining }).await?;
+        self.store
+            .pause(&Pause {
+                pool: pool.clone(),
+                paused,
+                draining,
+            })
+            .await?;
         self.catalog.forget().await;
         tracing::info!(%pool, ?switch, "pool switched");
         Ok(())
@@ -87,7 +104,10 @@ impl App {
     }
 
     /// Every worker by id, as it last described itself; of one pool, or of all.
-    pub(crate) async fn workers(&self, pool: Option<&PoolName>) -> Result<BTreeMap<String, Value>, Problem> {
+    pub(crate) async fn workers(
+        &self,
+        pool: Option<&PoolName>,
+    ) -> Result<BTreeMap<String, Value>, Problem> {
         let pools = match pool {
             Some(pool) => vec![pool.clone()],
             None => self.store.pools().await?,
@@ -99,8 +119,13 @@ impl App {
                 said => said?,
             };
             // A worker of several pools says the same in each.
-            let described = said.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
-            all.extend(described.filter_map(|worker| Some((worker.get("id")?.as_str()?.to_owned(), worker))));
+            let described = said
+                .iter()
+                .filter_map(|text| serde_json::from_str::<Value>(text).ok());
+            all.extend(
+                described
+                    .filter_map(|worker| Some((worker.get("id")?.as_str()?.to_owned(), worker))),
+            );
         }
         Ok(all)
     }
@@ -122,8 +147,17 @@ fn figures(counts: &SnapshotReply) -> Counts {
 fn shown(pool: &PoolName, counts: &SnapshotReply) -> Result<PoolBody, Problem> {
     let config = serde_json::from_str(&counts.def).map_err(|error| {
         tracing::error!(%pool, %error, "the pool's definition cannot be read");
-        Problem::new(Code::Internal, format!("the definition of pool {pool} cannot be read; see `tidegate doctor`"))
+        Problem::new(
+            Code::Internal,
+            format!("the definition of pool {pool} cannot be read; see `tidegate doctor`"),
+        )
     })?;
     let switches = (counts.paused, counts.draining);
-    Ok(PoolBody::new(pool.to_string(), counts.version, switches, config, figures(counts)))
+    Ok(PoolBody::new(
+        pool.to_string(),
+        counts.version,
+        switches,
+        config,
+        figures(counts),
+    ))
 }

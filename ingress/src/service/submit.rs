@@ -34,7 +34,12 @@ pub(crate) struct Taken {
 
 impl App {
     /// Takes a job in, or says why not.
-    pub(crate) async fn submit(&self, caller: &Caller, submission: Submission, ask: Ask) -> Result<Taken, Problem> {
+    pub(crate) async fn submit(
+        &self,
+        caller: &Caller,
+        submission: Submission,
+        ask: Ask,
+    ) -> Result<Taken, Problem> {
         let entries = self.catalog.all().await?;
         let entry = route(&entries, submission.pool.as_ref(), &submission.model)?;
         let pool = entry.name.clone();
@@ -53,10 +58,22 @@ impl App {
         if let Some(traceparent) = &ask.traceparent {
             trace::set_parent(&span, traceparent);
         }
-        let traceparent = ask.traceparent.or_else(|| trace::current_traceparent(&span)).unwrap_or_default();
+        let traceparent = ask
+            .traceparent
+            .or_else(|| trace::current_traceparent(&span))
+            .unwrap_or_default();
         let outcome = async {
-            let step = step(caller, submission, entry, ask.idempotency_key.as_deref(), traceparent)?;
-            span.record(names::attribute::MESSAGING_MESSAGE_ID, step.0.id.to_string());
+            let step = step(
+                caller,
+                submission,
+                entry,
+                ask.idempotency_key.as_deref(),
+                traceparent,
+            )?;
+            span.record(
+                names::attribute::MESSAGING_MESSAGE_ID,
+                step.0.id.to_string(),
+            );
             self.send(caller, entry, step).await
         }
         .instrument(span.clone())
@@ -67,7 +84,12 @@ impl App {
         outcome
     }
 
-    async fn send(&self, caller: &Caller, entry: &Entry, step: (Submit, String)) -> Result<Taken, Problem> {
+    async fn send(
+        &self,
+        caller: &Caller,
+        entry: &Entry,
+        step: (Submit, String),
+    ) -> Result<Taken, Problem> {
         let (step, metadata) = step;
         let pool = &entry.name;
         let reply = self.store.submit(&step).await?;
@@ -78,11 +100,17 @@ impl App {
                 // It is accepted, whatever becomes of a second look at it.
                 let view = self.read(&step.id, caller.sees()).await;
                 let view = view.unwrap_or_else(|_| self.as_accepted(&step));
-                Ok(Taken { view, replayed: false })
+                Ok(Taken {
+                    view,
+                    replayed: false,
+                })
             }
             Ok(Some(earlier)) => {
                 let view = self.read(&earlier, caller.sees()).await?;
-                Ok(Taken { view, replayed: true })
+                Ok(Taken {
+                    view,
+                    replayed: true,
+                })
             }
             Err((code, problem)) => {
                 self.metrics.refused(pool.as_str(), code.as_str());
@@ -92,7 +120,12 @@ impl App {
     }
 
     /// The store's reply: accepted (none), the job of an earlier request, or a refusal.
-    fn judged(&self, entry: &Entry, step: &Submit, reply: SubmitReply) -> Result<Option<JobId>, (Code, Problem)> {
+    fn judged(
+        &self,
+        entry: &Entry,
+        step: &Submit,
+        reply: SubmitReply,
+    ) -> Result<Option<JobId>, (Code, Problem)> {
         let refusal = |code: Code, detail: String| (code, Problem::new(code, detail));
         let pool = &entry.name;
         match reply {
@@ -100,18 +133,32 @@ impl App {
             SubmitReply::Duplicate(earlier) => Ok(Some(earlier)),
             SubmitReply::Conflict(_) => Err(refusal(
                 Code::IdempotencyMismatch,
-                "the idempotency key was used for another request; use a new key for a new request".into(),
+                "the idempotency key was used for another request; use a new key for a new request"
+                    .into(),
             )),
-            SubmitReply::Draining => {
-                Err(refusal(Code::Draining, format!("pool {pool} is draining and takes no new work")))
-            }
-            SubmitReply::Full { limit, value, retry_after_ms } => {
-                let (code, problem) = refusal(Code::QueueFull, format!("pool {pool} is full: {limit} is {value}"));
-                let problem = problem.retry_after_ms(retry_after_ms.unwrap_or(UNKNOWN_PACE_MS)).limit(limit, value);
+            SubmitReply::Draining => Err(refusal(
+                Code::Draining,
+                format!("pool {pool} is draining and takes no new work"),
+            )),
+            SubmitReply::Full {
+                limit,
+                value,
+                retry_after_ms,
+            } => {
+                let (code, problem) = refusal(
+                    Code::QueueFull,
+                    format!("pool {pool} is full: {limit} is {value}"),
+                );
+                let problem = problem
+                    .retry_after_ms(retry_after_ms.unwrap_or(UNKNOWN_PACE_MS))
+                    .limit(limit, value);
                 Err((code, problem))
             }
             SubmitReply::Unsatisfiable { limit, value } => {
-                let detail = format!("{} bytes do not fit into pool {pool} even while it is empty: {limit} is {value}", step.envelope.len());
+                let detail = format!(
+                    "{} bytes do not fit into pool {pool} even while it is empty: {limit} is {value}",
+                    step.envelope.len()
+                );
                 let (code, problem) = refusal(Code::Unsatisfiable, detail);
                 Err((code, problem.limit(limit, value)))
             }
@@ -124,7 +171,11 @@ impl App {
         let after = |ms: u64| (ms > 0).then(|| now_ms + ms);
         View::of(Job {
             id: step.id.clone(),
-            state: if step.delay_ms > 0 { State::Scheduled } else { State::Queued },
+            state: if step.delay_ms > 0 {
+                State::Scheduled
+            } else {
+                State::Queued
+            },
             tenant: step.tenant.clone(),
             class: step.class.clone(),
             priority: step.priority,
@@ -169,7 +220,11 @@ fn step(
     let class = match submission.class {
         Some(class) if config.has_class(&class) => class,
         Some(_) => {
-            let detail = format!("must be a class of pool {}: {}", entry.name, classes.join(", "));
+            let detail = format!(
+                "must be a class of pool {}: {}",
+                entry.name,
+                classes.join(", ")
+            );
             return Err(Problem::field(Code::InvalidValue, "class", detail));
         }
         None => classes.first().copied().unwrap_or_default().to_owned(),

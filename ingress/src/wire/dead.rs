@@ -30,7 +30,11 @@ pub(crate) struct DeadBody {
 impl DeadBody {
     /// A dead letter as in lists: without its request.
     pub(crate) fn new(job: Job) -> Self {
-        let workers = job.deliveries.iter().map(|delivery| delivery.worker.clone()).collect();
+        let workers = job
+            .deliveries
+            .iter()
+            .map(|delivery| delivery.worker.clone())
+            .collect();
         Self {
             reason: job.dead,
             signature: signature(&job),
@@ -43,7 +47,9 @@ impl DeadBody {
 
     /// With the request that died, in full.
     pub(crate) fn with(mut self, envelope: Option<Envelope>) -> Self {
-        let Some(envelope) = envelope else { return self };
+        let Some(envelope) = envelope else {
+            return self;
+        };
         let raw = |text: Vec<u8>| serde_json::from_slice::<Box<RawValue>>(&text).ok();
         self.job = self.job.with(None, raw(envelope.metadata.into_bytes()));
         self.request = Some(RequestBody {
@@ -101,6 +107,9 @@ mod tests {
         assert_eq!(body["died_at_ms"], 9);
         assert_eq!(body["workers"], serde_json::json!(["w_a", "w_b"]));
         assert_eq!(body["request"]["endpoint"], "/v1/completions");
-        assert_eq!((&body["dead"], &body["metadata"]["a"]), (&Value::Bool(true), &Value::from("b")));
+        assert_eq!(
+            (&body["dead"], &body["metadata"]["a"]),
+            (&Value::Bool(true), &Value::from("b"))
+        );
     }
 }

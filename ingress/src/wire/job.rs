@@ -20,7 +20,12 @@ pub(crate) struct View {
 impl View {
     /// A record alone, as in lists.
     pub(crate) fn of(job: Job) -> Self {
-        Self { job, position: None, pending_reason: None, gap_ms: None }
+        Self {
+            job,
+            position: None,
+            pending_reason: None,
+            gap_ms: None,
+        }
     }
 
     /// Whether it never changes again.
@@ -30,7 +35,10 @@ impl View {
 
     /// When it is expected to start, from the observed pace of its pool.
     pub(crate) fn eta_ms(&self) -> Option<u64> {
-        Some(self.gap_ms?.saturating_mul(self.position?.saturating_add(1)))
+        Some(
+            self.gap_ms?
+                .saturating_mul(self.position?.saturating_add(1)),
+        )
     }
 }
 
@@ -131,7 +139,11 @@ impl JobBody {
     }
 
     /// With the parts that are kept outside the record.
-    pub(crate) fn with(mut self, result: Option<Box<RawValue>>, metadata: Option<Box<RawValue>>) -> Self {
+    pub(crate) fn with(
+        mut self,
+        result: Option<Box<RawValue>>,
+        metadata: Option<Box<RawValue>>,
+    ) -> Self {
         self.result = result;
         self.metadata = metadata;
         self
@@ -140,19 +152,29 @@ impl JobBody {
 
 /// The code a job ended with; none where it ended well, or has not ended and never failed.
 pub(crate) fn code(job: &Job) -> Option<String> {
-    let error = job.error.as_ref().map(|error| error.code.clone()).filter(|code| !code.is_empty());
+    let error = job
+        .error
+        .as_ref()
+        .map(|error| error.code.clone())
+        .filter(|code| !code.is_empty());
     let implied = match job.state {
         State::Cancelled => Some("cancelled"),
         State::Expired => Some("deadline_exceeded"),
         State::Failed => Some("upstream_error"),
         _ => None,
     };
-    error.or_else(|| job.code.clone()).or_else(|| implied.map(str::to_owned))
+    error
+        .or_else(|| job.code.clone())
+        .or_else(|| implied.map(str::to_owned))
 }
 
 /// What a person is told where nothing more is known.
 pub(crate) fn message(job: &Job, code: &str) -> String {
-    let said = job.error.as_ref().map(|error| error.message.clone()).filter(|text| !text.is_empty());
+    let said = job
+        .error
+        .as_ref()
+        .map(|error| error.message.clone())
+        .filter(|text| !text.is_empty());
     said.unwrap_or_else(|| {
         match (job.state, code) {
             (State::Cancelled, _) => "the job was cancelled",
@@ -198,8 +220,10 @@ pub(crate) mod tests {
     /// A job of pool `default` with these fields in its record.
     pub(crate) fn job(fields: &[(&str, &str)]) -> Job {
         let pool: PoolName = "default".parse().unwrap();
-        let fields: BTreeMap<String, String> =
-            fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let fields: BTreeMap<String, String> = fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Job::from_fields(JobId::mint(&pool), &fields).unwrap()
     }
 
@@ -210,9 +234,31 @@ pub(crate) mod tests {
     #[test]
     fn every_member_is_there_in_every_state() {
         let members = [
-            "id", "object", "status", "pool", "model", "class", "tenant", "priority", "attempts", "max_attempts",
-            "created_at_ms", "due_at_ms", "deadline_at_ms", "started_at_ms", "finished_at_ms", "pending_reason",
-            "position", "eta_ms", "hold_tokens", "usage", "deliveries", "dead", "error", "result", "metadata",
+            "id",
+            "object",
+            "status",
+            "pool",
+            "model",
+            "class",
+            "tenant",
+            "priority",
+            "attempts",
+            "max_attempts",
+            "created_at_ms",
+            "due_at_ms",
+            "deadline_at_ms",
+            "started_at_ms",
+            "finished_at_ms",
+            "pending_reason",
+            "position",
+            "eta_ms",
+            "hold_tokens",
+            "usage",
+            "deliveries",
+            "dead",
+            "error",
+            "result",
+            "metadata",
         ];
         for state in State::ALL {
             let body = shown(&View::of(job(&[("state", state.as_str())])));
@@ -236,9 +282,15 @@ pub(crate) mod tests {
     #[test]
     fn usage_and_error_have_all_their_members() {
         let error = r#"{"code":"upstream_refused","message":"no","upstream_status":400,"upstream_code":"c"}"#;
-        let fields = [("state", "failed"), ("error", error), ("input_tokens", "3"), ("output_tokens", "4")];
+        let fields = [
+            ("state", "failed"),
+            ("error", error),
+            ("input_tokens", "3"),
+            ("output_tokens", "4"),
+        ];
         let body = shown(&View::of(job(&fields)));
-        let usage = json!({"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "estimated": false});
+        let usage =
+            json!({"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "estimated": false});
         assert_eq!(body["usage"], usage);
         let error = json!({"code": "upstream_refused", "message": "no", "type": null, "param": null,
             "upstream_status": 400, "upstream_code": "c"});

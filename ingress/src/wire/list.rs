@@ -14,6 +14,11 @@ pub(crate) struct List<T> {
 impl<T: Serialize> List<T> {
     /// A page; `last_id` is the id of its last element.
     pub(crate) fn new(data: Vec<T>, has_more: bool, last_id: Option<String>) -> Self {
-        Self { object: "list", data, has_more, last_id }
+        Self {
+            object: "list",
+            data,
+            has_more,
+            last_id,
+        }
     }
 }

@@ -53,13 +53,32 @@ pub(crate) struct PoolBody {
 
 /// Members of an answer that are no settings: dropped where they come back with them.
 pub(crate) const READ_ONLY: [&str; 15] = [
-    "id", "object", "version", "paused", "draining", "slots_used", "slots_by_class", "held_tokens", "queued", "scheduled",
-    "running", "dead", "workers", "oldest_age_ms", "gates",
+    "id",
+    "object",
+    "version",
+    "paused",
+    "draining",
+    "slots_used",
+    "slots_by_class",
+    "held_tokens",
+    "queued",
+    "scheduled",
+    "running",
+    "dead",
+    "workers",
+    "oldest_age_ms",
+    "gates",
 ];
 
 impl PoolBody {
     /// The answer.
-    pub(crate) fn new(id: String, version: u64, switches: (bool, bool), config: PoolConfig, counts: Counts) -> Self {
+    pub(crate) fn new(
+        id: String,
+        version: u64,
+        switches: (bool, bool),
+        config: PoolConfig,
+        counts: Counts,
+    ) -> Self {
         let (paused, draining) = switches;
         let slots_by_class = match config.class_names().as_slice() {
             [only] => BTreeMap::from([((*only).to_owned(), counts.slots_used)]),
@@ -133,9 +152,20 @@ mod tests {
 
     #[test]
     fn what_a_pool_shows_comes_back_as_its_settings() {
-        let config = PoolConfig { slots: 7, ..PoolConfig::default() };
-        let body = PoolBody::new("a".into(), 3, (true, false), config.clone(), Counts::default());
-        let serde_json::Value::Object(mut shown) = serde_json::to_value(body).unwrap() else { panic!("an object") };
+        let config = PoolConfig {
+            slots: 7,
+            ..PoolConfig::default()
+        };
+        let body = PoolBody::new(
+            "a".into(),
+            3,
+            (true, false),
+            config.clone(),
+            Counts::default(),
+        );
+        let serde_json::Value::Object(mut shown) = serde_json::to_value(body).unwrap() else {
+            panic!("an object")
+        };
         assert_eq!(shown["gates"][0]["reason"], "paused");
         for name in READ_ONLY {
             assert!(shown.remove(name).is_some(), "{name}");

@@ -4,12 +4,17 @@ use super::*;
 
 fn chat(member: &str) -> Result<Option<String>, Problem> {
     let comma = if member.is_empty() { "" } else { "," };
-    let text = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}]{comma}{member}}}"#);
+    let text =
+        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}]{comma}{member}}}"#);
     judge(Endpoint::ChatCompletions, &text, "body")
 }
 
 fn with_messages(messages: &str) -> Result<Option<String>, Problem> {
-    judge(Endpoint::ChatCompletions, &format!(r#"{{"model":"m","messages":{messages}}}"#), "body")
+    judge(
+        Endpoint::ChatCompletions,
+        &format!(r#"{{"model":"m","messages":{messages}}}"#),
+        "body",
+    )
 }
 
 #[test]
@@ -46,7 +51,11 @@ fn numbers_at_the_edge_of_their_range_are_refused_by_name_or_pass() {
         let verdict = chat(&format!("\"{name}\":{value}"));
         assert_eq!(verdict.is_ok(), passes, "{name} = {value}");
         if let Err(problem) = verdict {
-            assert_eq!(problem.param(), Some(format!("body.{name}").as_str()), "{name} = {value}");
+            assert_eq!(
+                problem.param(),
+                Some(format!("body.{name}").as_str()),
+                "{name} = {value}"
+            );
             assert_eq!(problem.code(), "invalid_value");
         }
     }
@@ -55,8 +64,16 @@ fn numbers_at_the_edge_of_their_range_are_refused_by_name_or_pass() {
 #[test]
 fn legal_shapes_with_nulls_and_unknowns_pass() {
     for member in [
-        "", "\"stop\":null", "\"stop\":[\"a\"]", "\"tools\":null", "\"tools\":[]", "\"x_unknown\":{\"a\":[1]}",
-        "\"stream\":false", "\"stream\":null", "\"n\":null", "\"logprobs\":true",
+        "",
+        "\"stop\":null",
+        "\"stop\":[\"a\"]",
+        "\"tools\":null",
+        "\"tools\":[]",
+        "\"x_unknown\":{\"a\":[1]}",
+        "\"stream\":false",
+        "\"stream\":null",
+        "\"n\":null",
+        "\"logprobs\":true",
     ] {
         assert_eq!(chat(member), Ok(Some("m".into())), "{member}");
     }
@@ -80,41 +97,120 @@ fn illegal_empty_ones_are_refused_by_name() {
         ("[]", "body.messages", "invalid_value"),
         ("{}", "body.messages", "invalid_value"),
         ("[1]", "body.messages[0]", "invalid_value"),
-        (r#"[{"content":"x"}]"#, "body.messages[0].role", "missing_field"),
-        (r#"[{"role":"","content":"x"}]"#, "body.messages[0].role", "invalid_value"),
-        (r#"[{"role":1,"content":"x"}]"#, "body.messages[0].role", "invalid_value"),
-        (r#"[{"role":"user","content":[]}]"#, "body.messages[0].content", "invalid_value"),
-        (r#"[{"role":"user","content":[1]}]"#, "body.messages[0].content[0]", "invalid_value"),
-        (r#"[{"role":"user","content":null}]"#, "body.messages[0].content", "missing_field"),
-        (r#"[{"role":"user","content":5}]"#, "body.messages[0].content", "invalid_value"),
-        (r#"[{"role":"assistant","content":null}]"#, "body.messages[0].content", "missing_field"),
-        (r#"[{"role":"assistant","content":null,"tool_calls":[]}]"#, "body.messages[0].content", "missing_field"),
+        (
+            r#"[{"content":"x"}]"#,
+            "body.messages[0].role",
+            "missing_field",
+        ),
+        (
+            r#"[{"role":"","content":"x"}]"#,
+            "body.messages[0].role",
+            "invalid_value",
+        ),
+        (
+            r#"[{"role":1,"content":"x"}]"#,
+            "body.messages[0].role",
+            "invalid_value",
+        ),
+        (
+            r#"[{"role":"user","content":[]}]"#,
+            "body.messages[0].content",
+            "invalid_value",
+        ),
+        (
+            r#"[{"role":"user","content":[1]}]"#,
+            "body.messages[0].content[0]",
+            "invalid_value",
+        ),
+        (
+            r#"[{"role":"user","content":null}]"#,
+            "body.messages[0].content",
+            "missing_field",
+        ),
+        (
+            r#"[{"role":"user","content":5}]"#,
+            "body.messages[0].content",
+            "invalid_value",
+        ),
+        (
+            r#"[{"role":"assistant","content":null}]"#,
+            "body.messages[0].content",
+            "missing_field",
+        ),
+        (
+            r#"[{"role":"assistant","content":null,"tool_calls":[]}]"#,
+            "body.messages[0].content",
+            "missing_field",
+        ),
     ] {
         let problem = with_messages(messages).unwrap_err();
-        assert_eq!((problem.param(), problem.code()), (Some(param), code), "{messages}");
+        assert_eq!(
+            (problem.param(), problem.code()),
+            (Some(param), code),
+            "{messages}"
+        );
     }
     let problem = judge(Endpoint::ChatCompletions, r#"{"model":"m"}"#, "body").unwrap_err();
-    assert_eq!((problem.param(), problem.code()), (Some("body.messages"), "missing_field"));
-    assert_eq!(judge(Endpoint::ChatCompletions, "[]", "body").unwrap_err().code(), "invalid_value");
+    assert_eq!(
+        (problem.param(), problem.code()),
+        (Some("body.messages"), "missing_field")
+    );
+    assert_eq!(
+        judge(Endpoint::ChatCompletions, "[]", "body")
+            .unwrap_err()
+            .code(),
+        "invalid_value"
+    );
 }
 
 #[test]
 fn streaming_is_refused_with_the_way_to_go() {
     let problem = chat("\"stream\":true").unwrap_err();
-    assert_eq!((problem.param(), problem.code()), (Some("body.stream"), "unsupported_parameter"));
+    assert_eq!(
+        (problem.param(), problem.code()),
+        (Some("body.stream"), "unsupported_parameter")
+    );
     assert!(problem.detail().contains("/events"));
 }
 
 #[test]
 fn a_prompt_is_text_or_numbers_and_never_empty() {
-    for (endpoint, name) in [(Endpoint::Completions, "prompt"), (Endpoint::Embeddings, "input")] {
-        let verdict = |value: &str| judge(endpoint, &format!(r#"{{"model":"m","{name}":{value}}}"#), "body");
+    for (endpoint, name) in [
+        (Endpoint::Completions, "prompt"),
+        (Endpoint::Embeddings, "input"),
+    ] {
+        let verdict = |value: &str| {
+            judge(
+                endpoint,
+                &format!(r#"{{"model":"m","{name}":{value}}}"#),
+                "body",
+            )
+        };
         for value in ["\"x\"", "[\"a\",\"b\"]", "[1,2]", "[[1,2],[3]]"] {
             assert!(verdict(value).is_ok(), "{name} {value}");
         }
-        for value in ["\"\"", "[]", "[\"\"]", "[[]]", "null", "5", "true", "[null]", "[-1]", "[1.5]", "[[\"x\"]]"] {
+        for value in [
+            "\"\"",
+            "[]",
+            "[\"\"]",
+            "[[]]",
+            "null",
+            "5",
+            "true",
+            "[null]",
+            "[-1]",
+            "[1.5]",
+            "[[\"x\"]]",
+        ] {
             assert!(verdict(value).is_err(), "{name} {value}");
         }
     }
-    assert!(judge(Endpoint::Embeddings, r#"{"input":"x","n":0,"max_tokens":null}"#, "body").is_ok());
+    assert!(
+        judge(
+            Endpoint::Embeddings,
+            r#"{"input":"x","n":0,"max_tokens":null}"#,
+            "body"
+        )
+        .is_ok()
+    );
 }
