@@ -3,7 +3,7 @@
 -- FLAGS no-writes
 -- USES base clock
 -- KEYS base
--- ARGV index    jobs | leases | due | dead | ended | deadlines | ready:<p> | owners
+-- ARGV index    jobs | leases | due | dead | ended | deadlines | ready:<p> | levels | tenant:<t> | owners | job:<id>
 -- ARGV start    rank of the first entry (the owners are given all at once: they are as many as leases)
 -- ARGV count
 -- REPLY no_pool now
@@ -21,6 +21,8 @@ if index == 'owners' then
     rows[#rows + 1] = all[i + 1]
     rows[#rows + 1] = all[i]
   end
+elseif string.sub(index, 1, 4) == 'job:' then
+  rows, size = { string.sub(index, 5), '' }, 1
 else
   rows = redis.call('ZRANGE', key(index), start, start + count - 1, 'WITHSCORES')
   size = redis.call('ZCARD', key(index))

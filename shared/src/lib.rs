@@ -1,6 +1,7 @@
 //! What every role of Tidegate shares: settings, telemetry, shutdown and retry.
 
 pub mod config;
+pub mod doctor;
 pub mod domain;
 pub mod health;
 pub mod local;

@@ -12,7 +12,8 @@ use crate::domain::PoolName;
 pub struct Inspect {
     /// The pool.
     pub pool: PoolName,
-    /// Name of the index: `jobs`, `leases`, `due`, `dead`, `ended`, `deadlines`, `ready:<p>`, `owners`.
+    /// Name of the index: `jobs`, `leases`, `due`, `dead`, `ended`, `deadlines`, `ready:<p>`, `levels`, `tenant:<t>`,
+    /// `owners`; or `job:<bare id>`, that job alone.
     pub index: String,
     /// Rank of the first entry.
     pub start: u64,

@@ -7,6 +7,7 @@ mod directory;
 mod error;
 mod facts;
 mod hints;
+mod keys;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -188,14 +189,20 @@ impl Store {
         let timeout = self.timeout_of(step.pool());
         let retry = Retry::store();
         let (mut attempt, mut late) = (0, 0);
+        let mut from = started;
         let result = loop {
             let left = timeout
-                .saturating_sub(started.elapsed())
+                .saturating_sub(from.elapsed())
                 .max(Duration::from_millis(1));
             match self.try_step(step, lane, left).await {
                 Ok(Outcome::Done(reply)) => break Ok(reply),
                 Ok(Outcome::NoPool) => break Err(StoreError::NoPool(step.pool().clone())),
-                Ok(Outcome::Late) if late + 1 < LATE_TRIES => late += 1,
+                // It was answered: the next try has its own time. With what is left of this one it might be given up
+                // at once, and its connection with it.
+                Ok(Outcome::Late) if late + 1 < LATE_TRIES => {
+                    late += 1;
+                    from = Instant::now();
+                }
                 Ok(Outcome::Late) => {
                     break Err(StoreError::Unavailable {
                         trouble: Trouble::Late,
@@ -206,7 +213,7 @@ impl Store {
                     self.0.metrics.store_error(trouble.as_str());
                     attempt += 1;
                     let delay = retry.delay(attempt);
-                    if !trouble.is_brief() || started.elapsed() + delay >= timeout {
+                    if !trouble.is_brief() || from.elapsed() + delay >= timeout {
                         break Err(StoreError::Unavailable { trouble, detail });
                     }
                     tokio::time::sleep(delay).await;
@@ -226,39 +233,40 @@ impl Store {
         lane: Lane,
         left: Duration,
     ) -> Result<Outcome<S::Reply>, StoreError> {
-        let deadline_ms = if S::READS {
-            0
-        } else {
-            self.deadline_ms(step.pool(), left).await?
-        };
-        let (_, outcome) = self.run_at(step, deadline_ms, lane, left).await?;
-        Ok(outcome)
+        if !S::READS && self.0.clocks.now_ms(step.pool()).is_none() {
+            let look = Snapshot {
+                pool: step.pool().clone(),
+            };
+            self.send(&look, Lane::Shared, left).await?;
+        }
+        self.send(step, lane, left).await
     }
 
     /// When a command that is sent now and waited for `left` must not run any more, by the pool's clock.
-    async fn deadline_ms(&self, pool: &PoolName, left: Duration) -> Result<u64, StoreError> {
-        if self.0.clocks.now_ms(pool).is_none() {
-            let step = Snapshot { pool: pool.clone() };
-            self.run_at(&step, 0, Lane::Shared, left).await?;
+    fn deadline_ms<S: Step>(&self, step: &S, left: Duration) -> u64 {
+        if S::READS {
+            return 0;
         }
-        let now_ms = self.0.clocks.now_ms(pool).unwrap_or(0);
-        Ok(now_ms + u64::try_from(left.as_millis()).unwrap_or(u64::MAX / 4))
+        let now_ms = self.0.clocks.now_ms(step.pool()).unwrap_or(0);
+        now_ms + u64::try_from(left.as_millis()).unwrap_or(u64::MAX / 4)
     }
 
-    async fn run_at<S: Step>(
+    /// Sends a step once; again with its text where the server does not know it. Its deadline counts from when it is
+    /// sent: a connection that had to be made first takes none of it.
+    async fn send<S: Step>(
         &self,
         step: &S,
-        deadline_ms: u64,
         lane: Lane,
         left: Duration,
-    ) -> Result<(u64, Outcome<S::Reply>), StoreError> {
-        let call = step.bind(deadline_ms);
+    ) -> Result<Outcome<S::Reply>, StoreError> {
         let connections = match lane {
             Lane::Shared => &self.0.shared,
             Lane::Renewals => &self.0.renewals,
         };
-        let script = self.script(call.script);
+        let connection = connections.get_within(left).await?;
+        let script = self.script(S::SCRIPT);
         let bind = |command: &str, script: &str| {
+            let call = step.bind(self.deadline_ms(step, left));
             let mut bound = redis::cmd(command);
             bound.arg(script).arg(1).arg(&call.base);
             for arg in &call.args {
@@ -267,12 +275,12 @@ impl Store {
             bound
         };
         let first = bind("EVALSHA", &script.hash);
-        let value = match connections.run(left, &first).await {
+        let value = match connection.run(left, &first).await {
             // The server's script cache was lost: the text goes along, and fills it again.
             Err(StoreError::Unavailable {
                 trouble: Trouble::NoScript,
                 ..
-            }) => connections.run(left, &bind("EVAL", &script.source)).await?,
+            }) => connection.run(left, &bind("EVAL", &script.source)).await?,
             other => other?,
         };
         let corrupt = |e: Corrupt| StoreError::Corrupt(e.to_string());
@@ -280,7 +288,7 @@ impl Store {
         if S::SCRIPT.name != protocol::script::APPLY.name {
             self.0.clocks.heard(step.pool(), now_ms);
         }
-        Ok((now_ms, outcome))
+        Ok(outcome)
     }
 
     fn script(&self, script: &'static Script) -> &Loaded {
