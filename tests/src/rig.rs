@@ -170,7 +170,6 @@ impl Rig {
             ..
         } = &self.options;
         let (store, gpu) = (self.store_url(), self.gpu.url());
-        let storage = self.config.with_file_name("data");
         format!(
             r#"
 [store]
@@ -178,7 +177,6 @@ url = "{store}"
 
 [ingress]
 listen = "127.0.0.1:0"
-storage = "file:{}"
 drain_ms = 5000
 max_body_bytes = {max_body_bytes}
 
@@ -202,8 +200,7 @@ max_attempts = 3
 max_lost_leases = {max_lost_leases}
 backoff_ms = {backoff_ms}
 {pool}
-"#,
-            storage.display()
+"#
         )
     }
 

@@ -22,6 +22,32 @@ impl Shared {
     fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
+
+    /// Runs one command within `timeout`.
+    pub(super) async fn run<T: redis::FromRedisValue>(
+        &self,
+        timeout: Duration,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.connection.clone();
+        let mut abandoned = Abandoned(Some(self));
+        match tokio::time::timeout(timeout, command.query_async(&mut connection)).await {
+            Ok(Ok(value)) => {
+                abandoned.0 = None;
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                if !classify(&error).retires() {
+                    abandoned.0 = None;
+                }
+                Err(unavailable(&error))
+            }
+            Err(_) => Err(StoreError::timed_out(format!(
+                "no answer within {} ms",
+                timeout.as_millis()
+            ))),
+        }
+    }
 }
 
 /// Retires its connection unless the command came to an end.
@@ -101,32 +127,19 @@ impl Connections {
         }
     }
 
-    /// Runs one command within `timeout`.
+    /// A connection, made within `timeout` where there is none.
+    pub(super) async fn get_within(&self, timeout: Duration) -> Result<Shared, StoreError> {
+        tokio::time::timeout(timeout, self.get())
+            .await
+            .map_err(|_| StoreError::timed_out("no connection in time"))?
+    }
+
+    /// Runs one command within `timeout`, which a connection that has to be made takes nothing of.
     pub(super) async fn run<T: redis::FromRedisValue>(
         &self,
         timeout: Duration,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
-        let shared = tokio::time::timeout(timeout, self.get())
-            .await
-            .map_err(|_| StoreError::timed_out("no connection in time"))??;
-        let mut connection = shared.connection.clone();
-        let mut abandoned = Abandoned(Some(&shared));
-        match tokio::time::timeout(timeout, command.query_async(&mut connection)).await {
-            Ok(Ok(value)) => {
-                abandoned.0 = None;
-                Ok(value)
-            }
-            Ok(Err(error)) => {
-                if !classify(&error).retires() {
-                    abandoned.0 = None;
-                }
-                Err(unavailable(&error))
-            }
-            Err(_) => Err(StoreError::timed_out(format!(
-                "no answer within {} ms",
-                timeout.as_millis()
-            ))),
-        }
+        self.get_within(timeout).await?.run(timeout, command).await
     }
 }
