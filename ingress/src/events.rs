@@ -20,9 +20,9 @@ use tidegate_shared::store::{Hint, Watch};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
+use crate::connection::Hangup;
 use crate::input::headers::event_id;
 use crate::routes::Answer;
-use crate::serve::Hangup;
 use crate::service::{App, LOOK_EVERY};
 use crate::wire::job::{JobBody, View};
 

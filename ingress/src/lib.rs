@@ -4,6 +4,7 @@
 //! `input` judges requests (pure), `service` asks the store, `wire` shapes answers, `routes` ties the three together.
 
 mod auth;
+mod connection;
 mod error;
 mod events;
 mod extract;

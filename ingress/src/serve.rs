@@ -3,17 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::Request;
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_shared::config::Config;
 use tidegate_shared::shutdown::{Shutdown, Tasks};
 use tidegate_shared::store::Store;
@@ -21,41 +14,20 @@ use tidegate_shared::telemetry::Metrics;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
+use crate::connection::{Connection, Hangup};
 use crate::routes::{Face, router};
 use crate::service::App;
 
 /// Connections of one listener at once; further ones wait in the kernel's queue. A waiting one costs some 20 KB.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Most bytes of a request's head, and what is read ahead of a body.
-const BUFFER_BYTES: usize = 128 * 1024;
 /// How long a draining process still takes connections: until whoever chose it has seen that it is not ready. Half of
 /// `drain_ms` where that is less.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a connection that has sent nothing yet is waited for once no more are taken.
-const FRESH: Duration = Duration::from_millis(500);
 /// How long tasks may take to end after they were cut off.
 const CUT: Duration = Duration::from_secs(2);
 /// Pause after a failure to accept that is not one connection's own, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Ends one connection at once; in the extensions of each of its requests.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Hangup(CancellationToken);
-
-impl Hangup {
-    /// Ends the connection.
-    pub(crate) fn now(&self) {
-        self.0.cancel();
-    }
-
-    /// Whether that was asked for.
-    #[cfg(test)]
-    pub(crate) fn is_hung_up(&self) -> bool {
-        self.0.is_cancelled()
-    }
-}
 
 /// The HTTP front, listening and not yet serving.
 #[derive(Debug)]
@@ -222,7 +194,7 @@ impl Door {
             router: self.router.clone(),
             header_timeout: self.header_timeout,
             stop: self.stop.clone(),
-            hangup: Hangup(self.cut.child_token()),
+            hangup: Hangup::under(&self.cut),
         };
         self.tasks.spawn(async move {
             connection.serve(stream).await;
@@ -238,55 +210,4 @@ fn is_its_own(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     )
-}
-
-struct Connection {
-    router: Router,
-    header_timeout: Duration,
-    stop: CancellationToken,
-    hangup: Hangup,
-}
-
-impl Connection {
-    async fn serve(self, stream: TcpStream) {
-        let served = Arc::new(AtomicBool::new(false));
-        let service = service_fn(|mut request: Request<Incoming>| {
-            served.store(true, Ordering::Relaxed);
-            request.extensions_mut().insert(self.hangup.clone());
-            self.router.clone().oneshot(request.map(Body::new))
-        });
-        // The time for a head runs from the connection's first moment, and again while it is idle: a silent one is over
-        // by it too.
-        let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
-            .max_buf_size(BUFFER_BYTES);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
-        let stopped = async {
-            self.stop.cancelled().await;
-            // It was taken; its request may be on the way.
-            if !served.load(Ordering::Relaxed) {
-                tokio::time::sleep(FRESH).await;
-            }
-        };
-        tokio::pin!(stopped);
-        let mut stopping = false;
-        loop {
-            tokio::select! {
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection broke off");
-                    }
-                    return;
-                }
-                () = &mut stopped, if !stopping => {
-                    stopping = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = self.hangup.0.cancelled() => return,
-            }
-        }
-    }
 }

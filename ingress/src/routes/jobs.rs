@@ -14,13 +14,13 @@ use tidegate_shared::telemetry::trace;
 
 use super::{Answer, json};
 use crate::auth::Caller;
+use crate::connection::Hangup;
 use crate::error::{Code, Problem, retry_after_s};
 use crate::events;
 use crate::extract::{Jobs, Segment};
 use crate::input::headers::{self, MAX_WAIT_S, PREFERENCE_APPLIED};
 use crate::input::query::Query;
 use crate::input::submission;
-use crate::serve::Hangup;
 use crate::service::{App, Ask, Filter, job_id};
 use crate::wire::job::{JobBody, View, code, message};
 use crate::wire::list::List;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 /// Keys of one object that are compared one by one; beyond them a set is kept.
 const FEW_KEYS: usize = 16;
+
 /// The keys of one object so far.
 #[derive(Default)]
 pub(super) struct Keys<'a> {
