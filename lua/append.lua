@@ -49,6 +49,6 @@ while bytes > max_bytes do
   redis.call('XDEL', events, oldest[1])
   bytes = bytes - #oldest[2][2]
 end
-redis.call('HSET', key('job:' .. id), 'events_bytes', int(bytes))
+redis.call('HSET', key('job:' .. id), 'events_bytes', bytes)
 redis.call('PUBLISH', key('job:' .. id), 'chunk')
 return { 'appended', int(now) }

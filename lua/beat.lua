@@ -18,7 +18,7 @@ if gone == '1' then
   redis.call('ZREM', key('workers'), worker)
   redis.call('DEL', key('worker:' .. worker))
 else
-  redis.call('ZADD', key('workers'), int(now + P.lease_ms), worker)
-  redis.call('SET', key('worker:' .. worker), info, 'PX', int(2 * P.lease_ms))
+  redis.call('ZADD', key('workers'), now + P.lease_ms, worker)
+  redis.call('SET', key('worker:' .. worker), info, 'PX', 2 * P.lease_ms)
 end
 return { 'beaten', int(now) }

@@ -20,12 +20,12 @@ local lapsed = lapse_leases(P, limit)
 
 -- Ended jobs: first the bodies go, then the record.
 local bodies, records, letters = 0, 0, 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('ended'), '-inf', int(now), 'LIMIT', 0, limit)) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('ended'), '-inf', now, 'LIMIT', 0, limit)) do
   local record = redis.call('HMGET', key('job:' .. id), 'tenant', 'result_expired', 'ended_at')
   if record[1] and not record[2] and P.record_retention_ms > 0 then
     redis.call('DEL', key('envelope:' .. id), key('result:' .. id), key('events:' .. id))
     redis.call('HSET', key('job:' .. id), 'result_expired', '1')
-    redis.call('ZADD', key('ended'), int(now + P.record_retention_ms), id)
+    redis.call('ZADD', key('ended'), now + P.record_retention_ms, id)
     bodies = bodies + 1
   else
     forget(id, record[1] or '')
@@ -33,12 +33,12 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('ended'), '-inf', int(now), 
   end
 end
 local oldest = now - P.dead_letter_retention_ms
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('dead'), '-inf', int(oldest), 'LIMIT', 0, limit)) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('dead'), '-inf', oldest, 'LIMIT', 0, limit)) do
   forget(id, redis.call('HGET', key('job:' .. id), 'tenant') or '')
   letters = letters + 1
 end
-redis.call('ZREMRANGEBYSCORE', key('suspects'), '-inf', int(now))
-redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', int(now))
+redis.call('ZREMRANGEBYSCORE', key('suspects'), '-inf', now)
+redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 if P.paused == 0 and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then wake() end
 keep(P)
 local most = math.max(promoted, overdue, lapsed, bodies + records, letters)

@@ -29,7 +29,7 @@ for i = 3, #ARGV, 4 do
     local timeout_ms = num(job[6])
     if timeout_ms == 0 then timeout_ms = default_timeout_ms end
     local last = num(job[5]) + timeout_ms + P.lease_ms
-    redis.call('ZADD', key('leases'), int(math.max(expiry, math.min(now + P.lease_ms, last))), id)
+    redis.call('ZADD', key('leases'), math.max(expiry, math.min(now + P.lease_ms, last)), id)
     if num(output_tokens) > 0 then redis.call('HSET', key('job:' .. id), 'progress', output_tokens) end
     status = (job[3] and 'cancel') or (job[4] and 'follow') or 'ok'
   end

@@ -33,14 +33,14 @@ local order = P.seq
 redis.call('ZREM', key('dead'), id)
 redis.call('HDEL', key('job:' .. id), 'dead', 'code', 'error', 'ended_at', 'cancel', 'backoff', 'due_at', 'attempts',
   'lost', 'blame', 'stops', 'input_tokens', 'output_tokens', 'estimated', 'settled_by', 'progress')
-redis.call('HSET', key('job:' .. id), 'state', 'queued', 'order', int(order), 'requeued_by', operation,
-  'requeued_at', int(now))
+redis.call('HSET', key('job:' .. id), 'state', 'queued', 'order', order, 'requeued_by', operation,
+  'requeued_at', now)
 redis.call('HINCRBY', key('job:' .. id), 'lives', 1)
 if job.deadline_at > 0 then
   local began_at = earlier[2] and num(earlier[2]) or job.created_at
   local deadline_at = now + job.deadline_at - began_at
-  redis.call('HSET', key('job:' .. id), 'deadline_at', int(deadline_at))
-  redis.call('ZADD', key('deadlines'), int(deadline_at), id)
+  redis.call('HSET', key('job:' .. id), 'deadline_at', deadline_at)
+  redis.call('ZADD', key('deadlines'), deadline_at, id)
 end
 redis.call('PERSIST', key('job:' .. id))
 redis.call('PERSIST', key('envelope:' .. id))

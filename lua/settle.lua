@@ -63,7 +63,7 @@ if tag == 'settled' or tag == 'cancelled' then
   end
   if verdict ~= 'release' then
     job.attempts = job.attempts + 1
-    set('attempts', int(job.attempts))
+    set('attempts', job.attempts)
   end
   clear_suspect(P, job)
   if tag == 'cancelled' then
@@ -72,7 +72,7 @@ if tag == 'settled' or tag == 'cancelled' then
     status = 'cancelled'
     finish(P, job, status, fields)
   elseif verdict == 'release' then
-    set('stops', int(job.stops + 1))
+    set('stops', job.stops + 1)
     leave(job)
     status = 'queued'
     redis.call('HSET', key('job:' .. id), 'state', status, 'owner', '', unpack(fields))
@@ -82,7 +82,7 @@ if tag == 'settled' or tag == 'cancelled' then
   elseif verdict == 'succeed' then
     usage()
     set('content_type', content_type)
-    redis.call('SET', key('result:' .. id), result, 'PX', int(P.result_retention_ms + BACKSTOP_MS))
+    redis.call('SET', key('result:' .. id), result, 'PX', P.result_retention_ms + BACKSTOP_MS)
     status = 'succeeded'
     finish(P, job, status, fields)
   else
@@ -90,12 +90,12 @@ if tag == 'settled' or tag == 'cancelled' then
     local due = now + delay_ms
     if verdict == 'retry' and job.attempts < job.max_attempts and (job.deadline_at == 0 or due < job.deadline_at) then
       set('code', code)
-      set('due_at', int(due))
+      set('due_at', due)
       set('backoff', '1')
       leave(job)
       status = 'scheduled'
       redis.call('HSET', key('job:' .. id), 'state', status, 'owner', '', unpack(fields))
-      redis.call('ZADD', key('due'), int(due), id)
+      redis.call('ZADD', key('due'), due, id)
       hint(id)
       wake()
     else

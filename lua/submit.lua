@@ -59,27 +59,27 @@ P.seq, P.bytes = P.seq + 1, P.bytes + bytes
 keep(P)
 local seq = P.seq
 local fields = { 'state', delay_ms > 0 and 'scheduled' or 'queued', 'tenant', tenant, 'class', class, 'priority',
-  int(priority), 'seq', int(seq), 'created_at', int(now), 'max_attempts', int(max_attempts), 'bytes', int(bytes) }
+  priority, 'seq', seq, 'created_at', now, 'max_attempts', max_attempts, 'bytes', bytes }
 local function set(name, value)
   fields[#fields + 1] = name
   fields[#fields + 1] = value
 end
 if model ~= '' then set('model', model) end
-if timeout_ms > 0 then set('timeout_ms', int(timeout_ms)) end
-if delay_ms > 0 then set('due_at', int(now + delay_ms)) end
-if deadline_ms > 0 then set('deadline_at', int(now + deadline_ms)) end
+if timeout_ms > 0 then set('timeout_ms', timeout_ms) end
+if delay_ms > 0 then set('due_at', now + delay_ms) end
+if deadline_ms > 0 then set('deadline_at', now + deadline_ms) end
 redis.call('HSET', key('job:' .. id), unpack(fields))
 redis.call('SET', key('envelope:' .. id), envelope)
-redis.call('ZADD', key('jobs'), int(seq), id)
-redis.call('ZADD', key('tenant:' .. tenant), int(seq), id)
-if deadline_ms > 0 then redis.call('ZADD', key('deadlines'), int(now + deadline_ms), id) end
+redis.call('ZADD', key('jobs'), seq, id)
+redis.call('ZADD', key('tenant:' .. tenant), seq, id)
+if deadline_ms > 0 then redis.call('ZADD', key('deadlines'), now + deadline_ms, id) end
 if delay_ms > 0 then
-  redis.call('ZADD', key('due'), int(now + delay_ms), id)
+  redis.call('ZADD', key('due'), now + delay_ms, id)
 else
   ready({ id = id, priority = priority, order = seq })
 end
 if idempotency ~= '' and P.idempotency_ms > 0 then
-  redis.call('SET', key('idempotency:' .. idempotency), id .. ' ' .. body_hash, 'PX', int(P.idempotency_ms))
+  redis.call('SET', key('idempotency:' .. idempotency), id .. ' ' .. body_hash, 'PX', P.idempotency_ms)
 end
 wake()
 return { 'accepted', int(now), id }

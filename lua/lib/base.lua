@@ -1,7 +1,9 @@
 -- base: names of keys and exact numbers.
 --
 -- KEYS[1] is the pool's declared prefix, `tg<schema>:{<pool>}`; every key of a step is built from it, so all share one
--- hash tag. Numbers are integers below 2^53: Lua's own tostring loses digits above 14.
+-- hash tag. Numbers are integers below 2^53. `int` writes them in
+-- replies and joined text, since Lua's own tostring loses digits above 14; an argument of redis.call the server writes
+-- with 17.
 
 local base = KEYS[1]
 

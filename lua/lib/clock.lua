@@ -22,7 +22,7 @@ local function look_pool()
   local raw = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
   local P = {}
   local values = redis.call('HMGET', key('state'), unpack(STATE))
-  for i, name in ipairs(STATE) do P[name] = num(values[i]) end
+  for i = 1, #STATE do P[STATE[i]] = tonumber(values[i]) or 0 end
   P.last = P.clock
   P.now = raw + P.skew
   if P.now < P.last then
@@ -31,7 +31,7 @@ local function look_pool()
   end
   values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
   if not values[1] then return nil, P.now end
-  for i, name in ipairs(SETTINGS) do P[name] = num(values[i]) end
+  for i = 1, #SETTINGS do P[SETTINGS[i]] = tonumber(values[i]) or 0 end
   if P.last > 0 and P.now - P.last > P.lease_ms / 2 then
     P.grace_from = P.last
     P.grace_until = P.now + math.max(P.renew_ms, GRACE_FLOOR_MS)
@@ -43,11 +43,6 @@ end
 
 -- Remembers the time that this script acted at and the pool's numbers, in one write at the script's end.
 local function keep(P)
-  P.clock = P.now
-  local fields = {}
-  for i, name in ipairs(STATE) do
-    fields[2 * i - 1] = name
-    fields[2 * i] = int(P[name])
-  end
-  redis.call('HSET', key('state'), unpack(fields))
+  redis.call('HSET', key('state'), 'clock', P.now, 'skew', P.skew, 'grace_from', P.grace_from, 'grace_until',
+    P.grace_until, 'seq', P.seq, 'bytes', P.bytes, 'done_at', P.done_at, 'gap_ms', P.gap_ms, 'gaps', P.gaps)
 end

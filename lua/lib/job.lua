@@ -22,8 +22,8 @@ local function load_job(id)
   local values = redis.call('HMGET', key('job:' .. id), unpack(JOB))
   if not values[1] then return nil end
   local job = { id = id }
-  for i, name in ipairs(JOB) do job[name] = values[i] end
-  for _, name in ipairs(NUMBERS) do job[name] = num(job[name]) end
+  for i = 1, #JOB do job[JOB[i]] = values[i] end
+  for i = 1, #NUMBERS do job[NUMBERS[i]] = tonumber(job[NUMBERS[i]]) or 0 end
   if job.order == 0 then job.order = job.seq end
   return job
 end
@@ -43,8 +43,8 @@ local function hint(id)
 end
 
 local function ready(job)
-  redis.call('ZADD', key('ready:' .. int(job.priority)), int(job.order), job.id)
-  redis.call('ZADD', key('levels'), int(LAST_PRIORITY - job.priority), int(job.priority))
+  redis.call('ZADD', key('ready:' .. int(job.priority)), job.order, job.id)
+  redis.call('ZADD', key('levels'), LAST_PRIORITY - job.priority, job.priority)
 end
 
 -- Takes the job out of the place it is kept in.
@@ -88,7 +88,7 @@ end
 local function finish(P, job, status, fields, dead)
   local id = job.id
   leave(job)
-  local record = { 'state', status, 'ended_at', int(P.now), 'owner', '' }
+  local record = { 'state', status, 'ended_at', P.now, 'owner', '' }
   for _, v in ipairs(fields) do record[#record + 1] = v end
   if dead then
     record[#record + 1] = 'dead'
@@ -100,13 +100,13 @@ local function finish(P, job, status, fields, dead)
   local body_ms, record_ms = P.result_retention_ms, P.record_retention_ms
   if dead then
     body_ms, record_ms = P.dead_letter_retention_ms, 0
-    redis.call('ZADD', key('dead'), int(P.now), id)
+    redis.call('ZADD', key('dead'), P.now, id)
   else
-    redis.call('ZADD', key('ended'), int(P.now + body_ms), id)
+    redis.call('ZADD', key('ended'), P.now + body_ms, id)
   end
-  redis.call('PEXPIRE', key('envelope:' .. id), int(body_ms + BACKSTOP_MS))
-  redis.call('PEXPIRE', key('job:' .. id), int(body_ms + record_ms + BACKSTOP_MS))
-  if job.events_bytes then redis.call('PEXPIRE', key('events:' .. id), int(EVENTS_KEPT_MS)) end
+  redis.call('PEXPIRE', key('envelope:' .. id), body_ms + BACKSTOP_MS)
+  redis.call('PEXPIRE', key('job:' .. id), body_ms + record_ms + BACKSTOP_MS)
+  if job.events_bytes then redis.call('PEXPIRE', key('events:' .. id), EVENTS_KEPT_MS) end
   hint(id)
   if dead then evict_dead(P) end
 end

@@ -6,7 +6,7 @@
 -- away is lost but nobody is to blame.
 
 local function promote(P, limit)
-  local ids = redis.call('ZRANGEBYSCORE', key('due'), '-inf', int(P.now), 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGEBYSCORE', key('due'), '-inf', P.now, 'LIMIT', 0, limit)
   for _, id in ipairs(ids) do
     local job = load_job(id)
     redis.call('ZREM', key('due'), id)
@@ -35,9 +35,9 @@ local function lapse_lease(P, id, expiry)
   job.lost = job.lost + 1
   local store_gap = expiry > P.grace_from and expiry <= P.grace_until
   if not store_gap and (suspect or until_ms <= P.now) then job.blame = job.blame + 1 end
-  if suspect then redis.call('ZADD', key('suspects'), int(P.now + P.lease_ms), job.worker) end
+  if suspect then redis.call('ZADD', key('suspects'), P.now + P.lease_ms, job.worker) end
   local field, entry = history(P, job, 'lost')
-  local fields = { 'lost', int(job.lost), 'blame', int(job.blame), 'owner', '', field, entry }
+  local fields = { 'lost', job.lost, 'blame', job.blame, 'owner', '', field, entry }
   if job.cancel then
     fields[#fields + 1] = 'code'
     fields[#fields + 1] = 'cancelled'
@@ -56,7 +56,7 @@ local function lapse_lease(P, id, expiry)
 end
 
 local function lapse_leases(P, limit)
-  local rows = redis.call('ZRANGEBYSCORE', key('leases'), '-inf', int(P.lapsed), 'WITHSCORES', 'LIMIT', 0, limit)
+  local rows = redis.call('ZRANGEBYSCORE', key('leases'), '-inf', P.lapsed, 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #rows, 2 do lapse_lease(P, rows[i], tonumber(rows[i + 1])) end
   if #rows > 0 then redis.call('HINCRBY', key('state'), 'lapsed', #rows / 2) end
   return #rows / 2
@@ -75,7 +75,7 @@ local function end_overdue(P, job)
 end
 
 local function lapse_deadlines(P, limit)
-  local ids = redis.call('ZRANGEBYSCORE', key('deadlines'), '-inf', int(P.now), 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGEBYSCORE', key('deadlines'), '-inf', P.now, 'LIMIT', 0, limit)
   for _, id in ipairs(ids) do
     local job = load_job(id)
     if job then end_overdue(P, job) else redis.call('ZREM', key('deadlines'), id) end

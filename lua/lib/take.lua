@@ -18,15 +18,15 @@ local function deliver(P, job, worker, owner)
   leave(job)
   job.fence = job.fence + 1
   job.owner, job.worker, job.claimed_at, job.state = owner, worker, P.now, 'running'
-  local fields = { 'state', 'running', 'fence', int(job.fence), 'owner', owner, 'worker', worker, 'claimed_at',
+  local fields = { 'state', 'running', 'fence', job.fence, 'owner', owner, 'worker', worker, 'claimed_at',
     int(P.now), 'd' .. int(job.fence), worker .. ' ' .. int(P.now) }
   if job.fence == 1 then
     fields[#fields + 1] = 'started_at'
-    fields[#fields + 1] = int(P.now)
+    fields[#fields + 1] = P.now
   end
   redis.call('HSET', key('job:' .. job.id), unpack(fields))
   if job.fence > HISTORY then redis.call('HDEL', key('job:' .. job.id), 'd' .. int(job.fence - HISTORY)) end
-  redis.call('ZADD', key('leases'), int(expiry), job.id)
+  redis.call('ZADD', key('leases'), expiry, job.id)
   redis.call('HSET', key('owners'), owner, job.id)
   if is_suspect(P, job) then redis.call('ZADD', key('suspects'), '9007199254740991', worker) end
   hint(job.id)
