@@ -61,14 +61,67 @@ enum Phase {
     Idle(Instant),
 }
 
+/// In the extensions of a request whose head gave its length more than once. The server library drops a second one that
+/// says the same, so it is looked for in the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LengthRepeated;
+
+/// Looks for repeated lengths in a head, line by line.
+#[derive(Debug, Default)]
+struct HeadScan {
+    /// Beginning of the line that is being read.
+    line: Vec<u8>,
+    begun: bool,
+    over: bool,
+    lengths: usize,
+}
+
+impl HeadScan {
+    const NAME: &[u8] = b"content-length:";
+
+    fn feed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.over {
+                return;
+            }
+            if byte != b'\n' {
+                if self.line.len() < Self::NAME.len() {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            let empty = matches!(self.line.as_slice(), b"" | b"\r");
+            self.over = empty && self.begun;
+            self.begun |= !empty;
+            self.lengths += usize::from(self.line.eq_ignore_ascii_case(Self::NAME));
+            self.line.clear();
+        }
+    }
+}
+
 /// The phase of a connection, told by its bytes and its requests.
 #[derive(Debug)]
 struct Pace {
     phase: Mutex<Phase>,
     changed: Notify,
+    head: Mutex<HeadScan>,
 }
 
 impl Pace {
+    fn new(phase: Phase) -> Arc<Self> {
+        Arc::new(Self {
+            phase: Mutex::new(phase),
+            changed: Notify::new(),
+            head: Mutex::default(),
+        })
+    }
+
+    /// Whether the head that was read gave its length more than once; the next head is another one.
+    fn take_repeated(&self) -> bool {
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *head).lengths > 1
+    }
+
     fn phase(&self) -> Phase {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,10 +132,16 @@ impl Pace {
     }
 
     /// Bytes have come: a head begins, if nothing else goes on.
-    fn bytes(&self) {
-        if matches!(self.phase(), Phase::Idle(_)) {
-            self.set(Phase::Head(Instant::now()));
+    fn bytes(&self, bytes: &[u8]) {
+        match self.phase() {
+            Phase::Busy => return,
+            Phase::Idle(_) => self.set(Phase::Head(Instant::now())),
+            Phase::Head(_) => {}
         }
+        self.head
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .feed(bytes);
     }
 
     /// Bytes have gone out: a reader of an answer that was handed over is still there.
@@ -132,7 +191,7 @@ impl AsyncRead for Paced {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
-            self.pace.bytes();
+            self.pace.bytes(&buf.filled()[before..]);
         }
         Poll::Ready(Ok(()))
     }
@@ -220,14 +279,14 @@ pub(crate) struct Connection {
 impl Connection {
     /// Serves its requests until it ends.
     pub(crate) async fn serve(self, stream: TcpStream) {
-        let pace = Arc::new(Pace {
-            phase: Mutex::new(Phase::Head(Instant::now())),
-            changed: Notify::new(),
-        });
+        let pace = Pace::new(Phase::Head(Instant::now()));
         let service = service_fn(|mut request: Request<Incoming>| {
             pace.set(Phase::Busy);
             let served = Served(Arc::clone(&pace));
             request.extensions_mut().insert(self.hangup.clone());
+            if pace.take_repeated() {
+                request.extensions_mut().insert(LengthRepeated);
+            }
             let answering = self.router.clone().oneshot(request.map(Body::new));
             async move {
                 let answer = answering.await?;
@@ -284,18 +343,28 @@ impl Connection {
 mod tests {
     use super::*;
 
-    fn pace(phase: Phase) -> Arc<Pace> {
-        Arc::new(Pace {
-            phase: Mutex::new(phase),
-            changed: Notify::new(),
-        })
+    #[test]
+    fn a_repeated_length_is_found_in_the_head_alone_however_it_is_cut() {
+        let twice = b"\r\nPOST / HTTP/1.1\r\nContent-Length: 5\r\nx: content-length: 5\r\ncontent-length: 5\r\n\r\n";
+        let once = b"POST / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length-x: 1\r\n\r\ncontent-length: 5\r\n\r\n";
+        for size in [1, 2, 7, 1000] {
+            for (head, lengths) in [(twice.as_slice(), 2), (once.as_slice(), 1)] {
+                let mut scan = HeadScan::default();
+                head.chunks(size).for_each(|bytes| scan.feed(bytes));
+                assert_eq!(
+                    (scan.lengths, scan.over),
+                    (lengths, true),
+                    "in pieces of {size}"
+                );
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_own_time() {
         let head = Duration::from_secs(10);
         let start = Instant::now();
-        let pace = pace(Phase::Head(start));
+        let pace = Pace::new(Phase::Head(start));
         assert_eq!(pace.overdue(head).await, Phase::Head(start));
         assert_eq!(start.elapsed().as_secs(), 10);
         let rested = Instant::now();
@@ -306,15 +375,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_has_no_time_here_and_the_first_byte_starts_the_heads() {
-        let pace = pace(Phase::Busy);
+        let pace = Pace::new(Phase::Busy);
         let head = Duration::from_secs(10);
         let waiting = tokio::time::timeout(Duration::from_secs(1000), pace.overdue(head));
         assert!(waiting.await.is_err());
-        pace.bytes();
+        pace.bytes(b"G");
         assert_eq!(pace.phase(), Phase::Busy);
         drop(Served(Arc::clone(&pace)));
         assert!(matches!(pace.phase(), Phase::Idle(_)));
-        pace.bytes();
+        pace.bytes(b"G");
         let begun = Instant::now();
         assert_eq!(pace.overdue(head).await, Phase::Head(begun));
         assert_eq!(begun.elapsed(), head);

@@ -44,15 +44,15 @@ pub(crate) fn once(headers: &HeaderMap) -> Result<(), Problem> {
         LAST_EVENT_ID,
     ] {
         if headers.get_all(&name).iter().nth(1).is_some() {
-            let shown = name.as_str().to_owned();
-            return Err(Problem::field(
-                Code::DuplicateKey,
-                shown,
-                "is a header that may stand once",
-            ));
+            return Err(repeated(name.as_str()));
         }
     }
     Ok(())
+}
+
+/// The refusal of a header that stands twice.
+pub(crate) fn repeated(name: &str) -> Problem {
+    Problem::field(Code::DuplicateKey, name, "is a header that may stand once")
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {

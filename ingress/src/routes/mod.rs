@@ -21,6 +21,7 @@ use axum::{Json, Router};
 use futures_util::FutureExt as _;
 use uuid::Uuid;
 
+use crate::connection::LengthRepeated;
 use crate::error::{Code, Problem, keep_allow};
 use crate::input::headers;
 use crate::service::App;
@@ -91,6 +92,14 @@ fn operators() -> Router<Arc<App>> {
         .route("/v1/dead-letters/{id}/purge", post(dead_letters::purge))
 }
 
+/// Refuses a request on which a header that decides something stands twice.
+fn once(request: &Request) -> Result<(), Problem> {
+    if request.extensions().get::<LengthRepeated>().is_some() {
+        return Err(headers::repeated("content-length"));
+    }
+    headers::once(request.headers())
+}
+
 /// A JSON answer.
 pub(crate) fn json<T: serde::Serialize>(body: &T) -> Response {
     Json(body).into_response()
@@ -101,7 +110,7 @@ async fn finish(State(app): State<Arc<App>>, request: Request, next: Next) -> Re
     let started = Instant::now();
     let id = Uuid::new_v4().to_string();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let mut response = match headers::once(request.headers()) {
+    let mut response = match once(&request) {
         Ok(()) => AssertUnwindSafe(next.run(request))
             .catch_unwind()
             .await

@@ -58,6 +58,32 @@ async fn a_body_that_stays_out_is_refused_in_time() {
 }
 
 #[tokio::test]
+async fn a_length_given_twice_is_refused_even_where_both_say_the_same() {
+    let rig = Rig::with(|config| config.ingress.auth = AuthMode::Open).await;
+    let body = chat("hi").to_string();
+    let length = format!("content-length: {}\r\n", body.len());
+    for (lengths, status, code) in [
+        (length.repeat(2), 400, "duplicate_key"),
+        (length, 202, "queued"),
+    ] {
+        let mut stream = connect(&rig).await;
+        let head = format!(
+            "POST /v1/jobs HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n{lengths}\r\n"
+        );
+        stream
+            .write_all(format!("{head}{body}").as_bytes())
+            .await
+            .unwrap();
+        let answer = rest(&mut stream).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(code),
+            "{answer}"
+        );
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_promise_of_too_much_is_refused_before_it_is_sent() {
     let rig = Rig::with(|config| config.ingress.auth = AuthMode::Open).await;
     let mut stream = connect(&rig).await;
