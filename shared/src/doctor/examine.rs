@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::invariant::{Against, Invariant, Tally};
+use super::invariant::{Against, Tally};
 use super::job::{self, Moment};
-use super::keys::{self, Life};
-use super::{Finding, pool, server};
+use super::{Finding, pool, sample, server};
 use crate::config::Config;
 use crate::domain::PoolName;
 use crate::protocol::{Fact, Inspect, InspectReply, SnapshotReply};
@@ -13,8 +12,6 @@ use crate::store::{PoolDef, Store, StoreError};
 
 /// Entries of an index read at once: a few milliseconds of the server at most.
 const PAGE: u32 = 100;
-/// Keys looked at for their TTL.
-const KEYS: usize = 2_000;
 /// Ended jobs read twice.
 const TWICE: usize = 100;
 /// Tenants whose index is walked; a pool may have more.
@@ -58,7 +55,7 @@ pub async fn examine(store: &Store, config: Option<&Config>) -> Vec<Finding> {
             return found;
         }
     }
-    found.push(match ttls(store, &mut tally).await {
+    found.push(match sample::ttls(store, &mut tally).await {
         Ok(finding) => finding,
         Err(error) => unreachable(&error),
     });
@@ -304,108 +301,4 @@ fn moment(page: &InspectReply) -> Moment {
         now_ms: page.now_ms,
         lapsed_ms: page.lapsed_ms,
     }
-}
-
-/// A sample of keys: each is bounded, or has a TTL, or belongs to a job that is owed.
-async fn ttls(store: &Store, tally: &mut Tally) -> Result<Finding, StoreError> {
-    let (mut cursor, mut looked_at, mut strange) = (0, 0, Vec::new());
-    loop {
-        let (next, names) = store.keys_from(cursor).await?;
-        for key in names {
-            looked_at += 1;
-            if let Some(against) = key_life(store, &key).await? {
-                strange.push(key.clone());
-                tally.note(&key, against);
-            }
-        }
-        cursor = next;
-        if cursor == 0 || looked_at >= KEYS {
-            break;
-        }
-    }
-    let which = if cursor == 0 { "all" } else { "a sample of" };
-    Ok(match strange.first() {
-        None => Finding::pass(
-            "keys.ttl",
-            format!("{which} {looked_at} keys are bounded or have a TTL"),
-        ),
-        Some(first) => Finding::warn(
-            "keys.ttl",
-            format!(
-                "{} of {looked_at} keys are not bounded and have no TTL, such as `{first}`",
-                strange.len()
-            ),
-            "see I9 and I10",
-        ),
-    })
-}
-
-async fn key_life(store: &Store, key: &str) -> Result<Option<Against>, StoreError> {
-    let stays = |ttl_ms: i64| ttl_ms == -1;
-    Ok(match keys::life(key) {
-        Life::Bounded => None,
-        Life::Unknown => Some(Against::warn(Invariant::I10, "no key of ours")),
-        Life::Expires => {
-            stays(store.ttl_ms(key).await?).then(|| Against::fail(Invariant::I10, "it has no TTL"))
-        }
-        Life::WithJob {
-            pool,
-            id,
-            is_record,
-        } => {
-            if !stays(store.ttl_ms(key).await?) {
-                return Ok(None);
-            }
-            let Ok(pool) = pool.parse() else {
-                return Ok(Some(Against::warn(Invariant::I10, "no key of ours")));
-            };
-            with_job(store, key, pool, &id, is_record).await?
-        }
-    })
-}
-
-/// A job's key without a TTL: the job must be owed, and in the indexes.
-async fn with_job(
-    store: &Store,
-    key: &str,
-    pool: PoolName,
-    id: &str,
-    is_record: bool,
-) -> Result<Option<Against>, StoreError> {
-    let step = Inspect {
-        pool,
-        index: format!("job:{id}"),
-        start: 0,
-        count: 1,
-    };
-    let reply = match store.inspect(&step).await {
-        Ok(reply) => reply,
-        Err(StoreError::NoPool(_)) => {
-            return Ok(Some(Against::fail(Invariant::I9, "its pool is gone")));
-        }
-        Err(error) => return Err(error),
-    };
-    let Some(fact) = reply.facts.into_iter().next() else {
-        return Ok(None);
-    };
-    let indexed = fact.places.iter().any(|place| place == "jobs");
-    // A job that ended in the meantime has given its keys a TTL, or taken them along.
-    if !stays_now(store, key).await? {
-        return Ok(None);
-    }
-    let owed = job::has_record(&fact) && !fact.fields.contains_key("ended_at");
-    Ok(if is_record && !indexed {
-        Some(Against::fail(Invariant::I9, "a record that no index has"))
-    } else if !owed {
-        Some(Against::fail(
-            Invariant::I10,
-            "its job is not owed, and it has no TTL",
-        ))
-    } else {
-        None
-    })
-}
-
-async fn stays_now(store: &Store, key: &str) -> Result<bool, StoreError> {
-    Ok(store.ttl_ms(key).await? == -1)
 }

@@ -9,6 +9,7 @@ mod invariant;
 mod job;
 mod keys;
 mod pool;
+mod sample;
 mod server;
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+mod doctor;
 mod dump;
 mod invariants;
 mod program;
 mod reference;
 mod rig;
 mod run;
+mod seen;

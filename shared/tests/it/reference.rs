@@ -7,7 +7,8 @@ use tidegate_shared::domain::WorkerId;
 
 use crate::program::program;
 use crate::rig::Rig;
-use crate::run::{Run, Seen};
+use crate::run::Run;
+use crate::seen::Seen;
 
 /// Programs of a run; `PROPTEST_CASES` asks for more.
 const CASES: u32 = 512;

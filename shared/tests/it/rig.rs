@@ -71,7 +71,7 @@ impl Rig {
 fn plain(value: redis::Value) -> Value {
     match value {
         redis::Value::Int(n) => Value::Int(n),
-        redis::Value::BulkString(bytes) => Value::Bytes(bytes.into()),
+        redis::Value::BulkString(bytes) => Value::Bytes(bytes.to_vec()),
         redis::Value::SimpleString(text) => Value::Bytes(text.into_bytes()),
         redis::Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
         _ => Value::Nil,

@@ -1,7 +1,5 @@
 //! Runs a program on the server and on the reference, and compares reply and whole state after every command.
 
-use std::collections::BTreeMap;
-
 use tidegate_shared::config::PoolConfig;
 use tidegate_shared::domain::step::{Action, Command, Reply, State, step};
 use tidegate_shared::domain::{Fence, JobId, Owner, PoolName, Usage, WorkerId};
@@ -14,12 +12,10 @@ use crate::dump::{self, Content, Dump};
 use crate::invariants;
 use crate::program::{Fault, Limit, Move, Pick, Program, SettingsChoice};
 use crate::rig::Rig;
+use crate::seen::{Seen, note};
 
 const FAR_MS: u64 = (1 << 53) - 1;
 const TENANTS: [&str; 3] = ["acme", "globex", "initech"];
-
-/// How often each kind of reply came, so that a test can say that it saw them.
-pub(crate) type Seen = BTreeMap<String, u64>;
 
 /// One program's run.
 pub(crate) struct Run<'a> {
@@ -442,40 +438,5 @@ fn config(choice: SettingsChoice) -> PoolConfig {
         max_dead_letters: choice.max_dead_letters,
         dead_letter_retention_ms: 1_500,
         ..PoolConfig::default()
-    }
-}
-
-/// Notes what a command met.
-fn note(reply: &Reply, before: &State, after: &State, seen: &mut Seen) {
-    let text = format!("{reply:?}");
-    let mut words: Vec<String> = vec![
-        text.split(|c: char| !c.is_alphanumeric() && c != '(')
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
-    ];
-    match reply {
-        Reply::Settle(s) => words.push(format!("settle {:?} {:?} {:?}", s.tag, s.state, s.dead)),
-        Reply::Renew(all) => words.extend(all.iter().map(|s| format!("renew {s:?}"))),
-        Reply::Claim(ClaimReply::None { reason, .. }) => words.push(format!("claim {reason:?}")),
-        Reply::Expire(e) => {
-            words.extend((e.bodies > 0).then(|| "expire bodies".to_owned()));
-            words.extend((e.records > 0).then(|| "expire records".to_owned()));
-            words.extend((e.letters > 0).then(|| "expire letters".to_owned()));
-            words.extend((e.overdue > 0).then(|| "expire overdue".to_owned()));
-        }
-        _ => {}
-    }
-    let (was, is) = (before.counters, after.counters);
-    words.extend((is.lapsed > was.lapsed).then(|| "lapsed".to_owned()));
-    words.extend((is.poisoned > was.poisoned).then(|| "poisoned".to_owned()));
-    words.extend((is.evicted > was.evicted).then(|| "evicted".to_owned()));
-    words.extend((after.clock.grace_until > before.clock.grace_until).then(|| "grace".to_owned()));
-    words.extend((!after.suspects.is_empty()).then(|| "suspect".to_owned()));
-    words.extend(
-        (before.idempotency.len() > after.idempotency.len()).then(|| "idempotency over".to_owned()),
-    );
-    for word in words {
-        *seen.entry(word).or_default() += 1;
     }
 }
