@@ -148,6 +148,7 @@ fn pool_gauges(counts: &SnapshotReply) -> PoolGauges {
     };
     PoolGauges {
         classes: BTreeMap::from([(class, figures)]),
+        class_names: names.iter().map(|name| (*name).to_owned()).collect(),
         demand_jobs: counts.demand(),
         held_tokens: 0,
         gates: vec![("paused", !counts.paused)],

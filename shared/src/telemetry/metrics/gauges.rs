@@ -12,6 +12,8 @@ use super::Metrics;
 pub struct PoolGauges {
     /// Figures by class; names out of the pool's settings, `default` where it defines none.
     pub classes: BTreeMap<String, ClassGauges>,
+    /// Every class of the pool: labels of counters, also where the figures are of the pool as a whole.
+    pub class_names: Vec<String>,
     /// Everything owed that counts for scaling.
     pub demand_jobs: u64,
     /// Tokens set aside.
@@ -43,7 +45,8 @@ impl Metrics {
     /// Sets a pool's gauges to a snapshot's figures and allows its names as labels. Figures of classes that are gone
     /// stay: [`Metrics::set_gauges`] sets all pools and drops what is gone.
     pub fn set_pool_gauges(&self, pool: &str, gauges: &PoolGauges) {
-        self.allow(pool, gauges.classes.keys().map(String::as_str));
+        let names = gauges.classes.keys().chain(&gauges.class_names);
+        self.allow(pool, names.map(String::as_str));
         // Beyond the bounds of labels several classes share `other`: their figures add up.
         let mut sums: BTreeMap<PoolClass, ClassGauges> = BTreeMap::new();
         for (class, figures) in &gauges.classes {

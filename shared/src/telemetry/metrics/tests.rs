@@ -13,6 +13,7 @@ fn full() -> Metrics {
         slots_limit: 8,
     };
     let gauges = PoolGauges {
+        class_names: vec!["interactive".into()],
         classes: BTreeMap::from([("batch".to_owned(), class)]),
         demand_jobs: 9,
         held_tokens: 100,
@@ -179,4 +180,21 @@ fn every_metric_has_a_help_text_and_a_type() {
         assert!(text.contains(&format!("# HELP {family} ")), "{family}");
         assert!(text.contains(&format!("# TYPE {family} ")), "{family}");
     }
+}
+
+#[test]
+fn counters_keep_their_classes_where_gauges_are_of_the_pool_as_a_whole() {
+    let metrics = Metrics::new("test");
+    let gauges = PoolGauges {
+        classes: BTreeMap::from([("all".to_owned(), ClassGauges::default())]),
+        class_names: vec!["interactive".into(), "batch".into()],
+        ..PoolGauges::default()
+    };
+    metrics.scrape(Some(&BTreeMap::from([("default".to_owned(), gauges)])));
+    metrics.submitted("default", "batch");
+    let text = metrics.encode();
+    assert!(
+        text.contains(r#"tidegate_jobs_submitted_total{pool="default",class="batch"} 1"#),
+        "{text}"
+    );
 }
