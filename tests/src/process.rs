@@ -45,6 +45,8 @@ type Lines = Arc<Mutex<Vec<String>>>;
 pub struct Proc {
     /// Role and number, unique in its rig.
     pub label: String,
+    /// Where it listens, once it said so.
+    pub url: String,
     child: Child,
     out: Lines,
     err: Lines,
@@ -70,6 +72,7 @@ impl Proc {
         keep(child.stderr.take().expect("piped"), Arc::clone(&err));
         Self {
             label: label.into(),
+            url: String::new(),
             child,
             out,
             err,
@@ -94,6 +97,7 @@ impl Proc {
                 url.starts_with("http://").then_some(url)
             });
             if let Some(url) = found {
+                self.url.clone_from(&url);
                 return url;
             }
             self.must_run();

@@ -100,6 +100,7 @@ impl Rig {
             .expect("it is never closed");
         let local = LocalOptions {
             durable: true,
+            settings: vec![("maxmemory".into(), "4gb".into())],
             ..LocalOptions::default()
         };
         let store = LocalServer::start(local).expect("a private store");
