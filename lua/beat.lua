@@ -1,6 +1,6 @@
 -- beat: a worker says that it is here. It is forgotten one lease after its last word.
 --
--- FLAGS
+-- FLAGS allow-oom
 -- USES base clock
 -- KEYS base
 -- ARGV worker  id of the process life

@@ -2,7 +2,9 @@
 --
 -- An owner that already has a live delivery gets that delivery again: a claim whose reply was lost may be sent again.
 --
--- FLAGS
+-- It may run when memory is full: only ended work gives memory back.
+--
+-- FLAGS allow-oom
 -- USES base clock job lapse take
 -- KEYS base
 -- ARGV deadline

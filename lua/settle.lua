@@ -28,6 +28,8 @@
 -- REPLY cancelled now status reason next...
 -- REPLY duplicate now status reason next...
 -- REPLY lost now status reason next...
+local LONGEST_GAP_MS = 60000 -- a longer one is a pause, not the pool's pace; Retry-After ends there too
+
 local deadline, id, fence, owner, verdict = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local delay_ms, reason, code, err = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local input_tokens, output_tokens, estimated = ARGV[10], ARGV[11], ARGV[12]
@@ -82,6 +84,7 @@ if tag == 'settled' or tag == 'cancelled' then
   elseif verdict == 'succeed' then
     usage()
     set('content_type', content_type)
+    if job.attempts > 1 then redis.call('HDEL', key('job:' .. id), 'code', 'error') end
     redis.call('SET', key('result:' .. id), result, 'PX', P.result_retention_ms + BACKSTOP_MS)
     status = 'succeeded'
     finish(P, job, status, fields)
@@ -114,8 +117,10 @@ if tag == 'settled' or tag == 'cancelled' then
   if status ~= 'queued' and status ~= 'scheduled' then
     if P.done_at > 0 then
       local gap = now - P.done_at
-      P.gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
-      P.gaps = math.min(P.gaps + 1, 8)
+      if gap <= LONGEST_GAP_MS then
+        P.gap_ms = P.gaps == 0 and gap or math.floor((P.gap_ms * 7 + gap) / 8)
+        P.gaps = math.min(P.gaps + 1, 8)
+      end
     end
     P.done_at = now
   end

@@ -4,7 +4,7 @@
 
 local LAST_PRIORITY = 9
 local HISTORY = 20             -- deliveries kept in the record
-local BACKSTOP_MS = 3600000    -- added to each TTL: the reaper removes index and record together, a TTL only what it missed
+local BACKSTOP_MS = 604800000  -- a week, added to each TTL: the reaper removes index and record together, a TTL what it missed
 local EVENTS_KEPT_MS = 600000  -- a stream stays readable for 10 minutes after the terminal
 
 local JOB = {

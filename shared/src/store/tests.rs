@@ -203,3 +203,61 @@ async fn a_key_counts_for_the_tenant_whatever_the_pool() {
     );
     assert_eq!(store.snapshot(&b).await.unwrap().jobs, 0);
 }
+
+#[tokio::test]
+async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    let submit = submit_of(&pool);
+    store.submit(&submit).await.unwrap();
+    let limit = |bytes: &str| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory").arg(bytes);
+        set
+    };
+    store.command::<()>(&limit("1")).await.unwrap();
+
+    let refused = store.submit(&submit_of(&pool)).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            StoreError::Unavailable {
+                trouble: Trouble::Full,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    let counts = store.snapshot(&pool).await.unwrap();
+    assert_eq!((counts.jobs, counts.queued), (1, 1), "half a job was left");
+    let claim = Claim {
+        pool: pool.clone(),
+        worker: WorkerId::mint(),
+        owners: vec![Owner::mint()],
+    };
+    let ClaimReply::Deliveries(taken) = store.claim(&claim).await.unwrap() else {
+        panic!("nothing claimed")
+    };
+    let settle = Settle {
+        id: taken[0].id.clone(),
+        fence: taken[0].fence,
+        owner: taken[0].owner.clone(),
+        verdict: Verdict::Succeed,
+        delay_ms: 0,
+        reason: DeadReason::Upstream,
+        code: String::new(),
+        error: String::new(),
+        usage: None,
+        content_type: "application/json".into(),
+        result: vec![b' '; 100_000],
+        next: None,
+    };
+    let reply = store.settle(&settle).await.unwrap();
+    assert_eq!(reply.state, Some(State::Succeeded));
+
+    store.command::<()>(&limit("0")).await.unwrap();
+    let again = submit_of(&pool);
+    assert_eq!(store.submit(&again).await.unwrap(), SubmitReply::Accepted);
+}

@@ -6,7 +6,7 @@ use crate::domain::{DeadReason, State as JobState};
 /// Deliveries kept in the record.
 pub const HISTORY: u64 = 20;
 /// Added to each TTL: the reaper removes index and record together, a TTL only what it missed.
-pub const BACKSTOP_MS: u64 = 3_600_000;
+pub const BACKSTOP_MS: u64 = 604_800_000;
 /// A stream stays readable so long after the terminal.
 pub const EVENTS_KEPT_MS: u64 = 600_000;
 /// Dead letters dropped by one step.

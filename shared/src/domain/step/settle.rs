@@ -7,6 +7,8 @@ use crate::protocol::{Settle, SettleReply, SettleTag};
 
 /// Completions that the average of their gaps looks back over.
 const GAP_WEIGHT: u64 = 8;
+/// A longer gap is a pause, not the pool's pace; in ms.
+const LONGEST_GAP_MS: u64 = 60_000;
 
 impl Turn {
     pub(super) fn settle(&mut self, step: &Settle) -> SettleReply {
@@ -128,6 +130,11 @@ impl Turn {
         record.content_type = step.content_type.clone();
         record.result = Some(step.result.clone());
         record.result_until_raw_ms = Some(until);
+        // An earlier try's error is none of a success.
+        if record.attempts > 1 {
+            record.code.clear();
+            record.error.clear();
+        }
         self.finish(id, JobState::Succeeded, None);
     }
 
@@ -185,12 +192,14 @@ impl Turn {
         let counters = &mut self.state.counters;
         if counters.done_at > 0 {
             let gap = now - counters.done_at;
-            counters.gap_ms = if counters.gaps == 0 {
-                gap
-            } else {
-                (counters.gap_ms * (GAP_WEIGHT - 1) + gap) / GAP_WEIGHT
-            };
-            counters.gaps = (counters.gaps + 1).min(GAP_WEIGHT);
+            if gap <= LONGEST_GAP_MS {
+                counters.gap_ms = if counters.gaps == 0 {
+                    gap
+                } else {
+                    (counters.gap_ms * (GAP_WEIGHT - 1) + gap) / GAP_WEIGHT
+                };
+                counters.gaps = (counters.gaps + 1).min(GAP_WEIGHT);
+            }
         }
         counters.done_at = now;
     }
