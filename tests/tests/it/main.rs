@@ -9,6 +9,7 @@ mod common;
 mod dead_letters;
 mod deploy;
 mod deploy_ingress;
+mod docs;
 mod frozen_worker;
 mod harness;
 mod input;
