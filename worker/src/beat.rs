@@ -11,6 +11,9 @@ use crate::pool::Pool;
 /// Jobs named in one sign of life: enough for a person; the count is exact.
 const MAX_JOB_IDS: usize = 1_000;
 
+/// Until a pool's settings are known its lease may be short: a worker that spoke once must not be forgotten.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
 /// What stays the same over a worker's life.
 #[derive(Debug)]
 pub(crate) struct Identity {
@@ -68,9 +71,10 @@ pub(crate) async fn run(pools: Vec<Arc<Pool>>, identity: Identity) {
                 info(&pools, &identity, stages.drain.is_cancelled()),
             )
             .await;
-            every = pool
+            let renewal = pool
                 .settings()
-                .map_or(every, |settings| every.min(settings.renew_every()));
+                .map_or(AGAIN_AFTER, |settings| settings.renew_every());
+            every = every.min(renewal);
         }
         tokio::select! {
             () = stages.end.cancelled() => break,
