@@ -106,10 +106,11 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Up to `size` connections, made when they are needed.
-    pub(super) async fn new(client: Client, size: u32, timeout: Duration) -> Self {
+    /// Up to `size` connections, made when they are needed; `ready` of them beforehand.
+    pub(super) async fn new(client: Client, size: u32, ready: u32, timeout: Duration) -> Self {
         let pool = bb8::Pool::builder()
             .max_size(size)
+            .min_idle(Some(ready.min(size)))
             .test_on_check_out(true)
             .connection_timeout(timeout)
             .build_unchecked(Manager { client, timeout });

@@ -102,10 +102,13 @@ impl Store {
         let client = Client::open(info).map_err(bad)?;
         let timeout = Duration::from_millis(config.command_timeout_ms);
         // Commands share connections; a few are enough to keep one slow reply from delaying all others.
-        let size = config.max_connections.saturating_sub(1).clamp(1, 4);
+        // Renewals have a second one ready: when the first is given up after a time-out, a slow store leaves no time within
+        // the lease to make another.
+        let renewals = if config.max_connections > 2 { 2 } else { 1 };
+        let size = config.max_connections.saturating_sub(renewals).clamp(1, 4);
         Ok(Self(Arc::new(Inner {
-            shared: Connections::new(client.clone(), size, timeout).await,
-            renewals: Connections::new(client.clone(), 1, timeout).await,
+            shared: Connections::new(client.clone(), size, 0, timeout).await,
+            renewals: Connections::new(client.clone(), renewals, renewals, timeout).await,
             hints: Hints::start(client.clone()),
             client,
             clocks: Clocks::default(),
