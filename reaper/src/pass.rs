@@ -20,6 +20,7 @@ const ROUNDS: u32 = 50;
 struct Reported {
     evicted: HashMap<PoolName, u64>,
     poisoned: HashMap<PoolName, u64>,
+    lapsed: HashMap<PoolName, u64>,
 }
 
 /// Passes until shutdown.
@@ -54,7 +55,7 @@ pub(crate) async fn run(store: &Store, metrics: &Metrics, every: Duration, shutd
 /// One pass over all pools. The first error ends it: the store is down for the others too.
 async fn pass(store: &Store, metrics: &Metrics, reported: &mut Reported) -> Result<(), StoreError> {
     for pool in store.pools().await? {
-        match reap(store, metrics, &pool).await {
+        match reap(store, &pool).await {
             // A pool in the directory that was never defined: an apply that was cut off between its two writes.
             Ok(()) | Err(StoreError::NoPool(_)) => {}
             Err(error @ StoreError::Corrupt(_)) => tracing::error!(%pool, %error, "pass failed"),
@@ -65,7 +66,7 @@ async fn pass(store: &Store, metrics: &Metrics, reported: &mut Reported) -> Resu
     Ok(())
 }
 
-async fn reap(store: &Store, metrics: &Metrics, pool: &PoolName) -> Result<(), StoreError> {
+async fn reap(store: &Store, pool: &PoolName) -> Result<(), StoreError> {
     let step = Expire {
         pool: pool.clone(),
         limit: LIMIT,
@@ -73,7 +74,6 @@ async fn reap(store: &Store, metrics: &Metrics, pool: &PoolName) -> Result<(), S
     for _ in 0..ROUNDS {
         let done = store.expire(&step).await?;
         log(pool, &done);
-        metrics.leases_expired(pool.as_str(), done.lapsed);
         if !done.more {
             return Ok(());
         }
@@ -90,7 +90,7 @@ fn log(pool: &PoolName, done: &ExpireReply) {
     }
 }
 
-/// Nothing is dropped unseen: dead letters that made room, and poison, are logged and counted. The counts are the
+/// Nothing is dropped unseen: dead letters that made room, and poison, are logged and counted, lapsed leases are counted. The counts are the
 /// store's, so a reaper reports what happened while it watched and each reaper reports the same.
 async fn report(
     store: &Store,
@@ -112,6 +112,11 @@ async fn report(
     if poisoned > 0 {
         tracing::warn!(%pool, poisoned, "jobs whose workers died too often are dead letters now");
         metrics.poisoned(pool.as_str(), poisoned);
+    }
+    // Those that a claim found are among them.
+    let lapsed = rise(&mut reported.lapsed, pool, counts.lapsed);
+    if lapsed > 0 {
+        metrics.leases_expired(pool.as_str(), lapsed);
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ impl Rig {
                     .is_some_and(|rest| rest.starts_with(['{', ' ']))
             })
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
+            .fold(0.0, |sum, value| sum + value)
     }
 }
 

@@ -63,6 +63,23 @@ pub(crate) fn workers_of(job: &Value) -> Vec<String> {
         .collect()
 }
 
+/// Each reaper's metric says how many leases lapsed while it watched, whoever found them.
+pub(crate) async fn lapses_are_counted(rig: &Rig, lost: usize) {
+    let name = "tidegate_lease_expirations_total";
+    for reaper in &rig.reapers {
+        let start = std::time::Instant::now();
+        loop {
+            let counted = rig.metric(&reaper.url, name).await;
+            if counted.to_string() == lost.to_string() {
+                break;
+            }
+            let late = start.elapsed() > SOON;
+            assert!(!late, "{counted} counted by {}, {lost} lost", reaper.label);
+            tokio::time::sleep(PASS).await;
+        }
+    }
+}
+
 /// A job that ran once, well, and was never handed out again.
 pub(crate) fn ran_just_once(job: &Value) {
     assert_eq!(job["status"], "succeeded", "{job:#}");

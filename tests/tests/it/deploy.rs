@@ -167,8 +167,15 @@ async fn rolling_deploys_under_load_fail_no_request_and_repeat_no_call() {
     let jobs = load.await.unwrap();
     assert!(jobs.len() > 40, "{} jobs are no load", jobs.len());
     for (id, tag) in &jobs {
-        ran_just_once(&rig.api.ends(id, LONG).await);
-        assert_eq!(rig.gpu.calls_tagged(tag).len(), 1, "{tag}");
+        let done = rig.api.ends(id, LONG).await;
+        assert_eq!(done["status"], "succeeded", "{done:#}");
+        assert_eq!(done["attempts"], 1, "{done:#}");
+        // A claim that met the signal is handed back before any call.
+        let outcomes = outcomes(&done);
+        let (last, before) = outcomes.split_last().unwrap();
+        assert_eq!(last, "succeed", "{done:#}");
+        assert!(before.iter().all(|o| o == "release"), "{done:#}");
+        assert_eq!(rig.gpu.calls_tagged(tag).len(), 1, "{tag}: {done:#}");
     }
     rig.settle_check().await;
 }

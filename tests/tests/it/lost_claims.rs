@@ -6,7 +6,7 @@ use tidegate_loadtest::gpu::Script;
 use tidegate_tests::{Allow, Direction, Options, Rig, SOON, job};
 use tokio::time::{Instant, sleep_until};
 
-use crate::common::{DELIVERIES, LEASE, PASS, outcomes};
+use crate::common::{DELIVERIES, LEASE, PASS, lapses_are_counted, outcomes};
 
 const JOBS: u32 = 300;
 const SPAN: Duration = Duration::from_secs(20);
@@ -76,9 +76,11 @@ async fn lost_claims_cut_connections_and_stopping_workers_strand_no_job() {
     );
     assert!(rig.proxy.lost() >= 20, "{} claims lost", rig.proxy.lost());
 
+    let mut all_lost = 0;
     for id in rig.api.accepted() {
         let done = rig.api.get(&id).await;
         assert_eq!(done["attempts"], 1, "{done:#}");
+        all_lost += outcomes(&done).iter().filter(|o| *o == "lost").count();
         // Beyond its turn a job waits a lease and two passes for each delivery that was lost.
         let lost = outcomes(&done).len() - 1;
         let took =
@@ -86,4 +88,5 @@ async fn lost_claims_cut_connections_and_stopping_workers_strand_no_job() {
         let bound = (LEASE + PASS * 2) * u32::try_from(lost + 1).unwrap() + Duration::from_secs(2);
         assert!(Duration::from_millis(took) <= bound, "{took} ms: {done:#}");
     }
+    lapses_are_counted(&rig, all_lost).await;
 }

@@ -20,3 +20,4 @@ mod long_jobs;
 mod lost_claims;
 mod poison;
 mod same_name;
+mod slots;
