@@ -175,7 +175,7 @@ async fn serve(
     roles.spawn(reaper.run(shutdown.clone()));
     let work = roles.spawn(worker.run(shutdown.clone()));
 
-    let told = tell(args, upstream, &url, &api_key, shutdown).await;
+    let told = tell(args, upstream, &server.url(), &url, &api_key, shutdown).await;
     if told.is_ok() && !(args.demo && (args.headless || !output::on_terminal())) {
         shutdown.draining().await;
     }
@@ -199,6 +199,7 @@ async fn serve(
 async fn tell(
     args: &Args,
     upstream: &Upstream,
+    store_url: &str,
     url: &str,
     api_key: &str,
     shutdown: &Shutdown,
@@ -218,6 +219,8 @@ async fn tell(
             |dir| format!("kept in {}", dir.display()),
         );
         output::line(&format!("data           {data}"))?;
+        // For the commands that go straight to it: `doctor`, `key`.
+        output::line(&format!("store          {store_url}"))?;
     }
     if args.demo {
         tokio::select! {

@@ -117,14 +117,20 @@ pub(crate) async fn run(action: Action, args: Args, globals: &Globals) -> Result
             counts.done
         ))),
         Ok(()) if counts.failed > 0 || (counts.done == 0 && counts.skipped > 0) => {
-            Err(Failure::Refused(format!(
-                "{} of {} were not done",
-                counts.matched - counts.done,
-                counts.matched
-            )))
+            Err(Failure::Refused(not_done(counts)))
         }
         Ok(()) => Ok(()),
     }
+}
+
+/// Why not all of them were done; what failed has been told one by one.
+fn not_done(counts: Counts) -> String {
+    let left = counts.matched - counts.done;
+    let skipped = match counts.skipped {
+        0 => String::new(),
+        skipped => format!("; no dead letter, or not any more: {skipped}"),
+    };
+    format!("{left} of {} were not done{skipped}", counts.matched)
 }
 
 fn question(action: Action, args: &Args, matched: u64) -> String {
@@ -138,8 +144,9 @@ fn question(action: Action, args: &Args, matched: u64) -> String {
     } else {
         ""
     };
+    let letters = if matched == 1 { "letter" } else { "letters" };
     format!(
-        "{} {matched} dead letters{}{lasting}?",
+        "{} {matched} dead {letters}{}{lasting}?",
         action.word(),
         visible(&scope)
     )

@@ -122,4 +122,10 @@ async fn a_job_that_is_no_dead_letter_is_skipped_and_no_more_than_max_are_taken(
         (5, [1, 0, 1, 0]),
         "{skipped:?}"
     );
+    assert!(
+        skipped
+            .stderr
+            .contains("1 of 1 were not done; no dead letter"),
+        "{skipped:?}"
+    );
 }

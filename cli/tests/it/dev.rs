@@ -22,6 +22,7 @@ async fn the_demo_off_a_terminal_shows_a_life_and_an_answer_and_ends_with_0() {
         "accepted as job_default_",
         "succeeded",
         "by the store's clock",
+        "store          unix://",
         "listening on http://127.0.0.1:",
         "curl -s",
     ] {
