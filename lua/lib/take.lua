@@ -3,7 +3,9 @@
 -- Order is exact: priority, then acceptance. `ready:<p>` is scored by acceptance alone and `levels` names the priorities
 -- that may have work. Admission by class, tenant and tokens has its place in `admissible`.
 
-local SCAN = 16        -- jobs looked at in one line beyond those taken
+local SCAN = 256       -- jobs looked at in one line beyond those taken: a crashed worker's suspects must not hide all others
+local PAGE = 16        -- of them at a time, beyond those wanted
+local CLAIM_BYTES = 8388608 -- of requests in one reply beyond the first: a reply must arrive well within the lease
 local SWEEP = 20       -- lapsed leases and due jobs moved by one claim
 
 local function delivery_reply(job, expiry)
@@ -41,23 +43,33 @@ end
 
 -- Takes up to `want` jobs in order; `owners` has one for each. Also returns whether it left one in the last line it saw.
 local function choose(P, worker, owners, want)
-  local taken = {}
+  local taken, bytes = {}, 0
   local levels = redis.call('ZRANGE', key('levels'), 0, -1)
   for _, level in ipairs(levels) do
     local line = key('ready:' .. level)
-    local ids = redis.call('ZRANGE', line, 0, want - #taken + SCAN - 1)
-    if #ids == 0 then redis.call('ZREM', key('levels'), level) end
-    for _, id in ipairs(ids) do
-      if #taken >= want then return taken, true end
-      local job = load_job(id)
-      if not job then
-        redis.call('ZREM', line, id)
-      elseif job.deadline_at > 0 and job.deadline_at <= P.now then
-        end_overdue(P, job)
-      elseif admissible(P, job, worker) then
-        taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1])
+    local left, passed = want - #taken + SCAN, 0 -- to look at; and what stays in the line before the next page
+    repeat
+      local most = math.min(want - #taken + PAGE, left)
+      local ids = redis.call('ZRANGE', line, passed, passed + most - 1)
+      if #ids == 0 and passed == 0 then redis.call('ZREM', key('levels'), level) end
+      left = left - #ids
+      for _, id in ipairs(ids) do
+        if #taken >= want then return taken, true end
+        local job = load_job(id)
+        if not job then
+          redis.call('ZREM', line, id)
+        elseif job.deadline_at > 0 and job.deadline_at <= P.now then
+          end_overdue(P, job)
+        elseif not admissible(P, job, worker) then
+          passed = passed + 1
+        elseif #taken > 0 and bytes + job.bytes > CLAIM_BYTES then
+          return taken, true
+        else
+          taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1])
+          bytes = bytes + job.bytes
+        end
       end
-    end
+    until #ids < most or left == 0
   end
   return taken, false
 end

@@ -10,7 +10,7 @@ use crate::config::{PoolConfig, StoreUrl};
 use crate::domain::{DeadReason, Endpoint, Envelope, JobId, Owner, State, Verdict, WorkerId};
 use crate::local::{LocalOptions, LocalServer};
 use crate::protocol::{
-    Claim, ClaimReply, Idempotency, Read, ReadReply, Settle, SettleTag, Submit, SubmitReply,
+    Claim, ClaimReply, Expire, Idempotency, Read, ReadReply, Settle, SettleTag, Submit, SubmitReply,
 };
 
 async fn store_of(server: &LocalServer) -> Store {
@@ -260,4 +260,82 @@ async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
     store.command::<()>(&limit("0")).await.unwrap();
     let again = submit_of(&pool);
     assert_eq!(store.submit(&again).await.unwrap(), SubmitReply::Accepted);
+}
+
+fn claim_of(pool: &PoolName, worker: &WorkerId, most: usize) -> Claim {
+    Claim {
+        pool: pool.clone(),
+        worker: worker.clone(),
+        owners: std::iter::repeat_with(Owner::mint).take(most).collect(),
+    }
+}
+
+async fn claimed(store: &Store, claim: &Claim) -> Vec<JobId> {
+    match store.claim(claim).await.unwrap() {
+        ClaimReply::Deliveries(deliveries) => deliveries.into_iter().map(|d| d.id).collect(),
+        ClaimReply::None { .. } => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_hands_out_no_more_bytes_than_a_reply_should_carry() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    let mut ids = Vec::new();
+    for megabytes in [3, 3, 3, 20, 1] {
+        let submit = Submit {
+            envelope: vec![b'x'; megabytes * 1_000_000],
+            ..submit_of(&pool)
+        };
+        store.submit(&submit).await.unwrap();
+        ids.push(submit.id);
+    }
+    let worker = WorkerId::mint();
+    // In order all the same, and the one that is larger than the bound alone.
+    for expected in [&ids[..2], &ids[2..3], &ids[3..4], &ids[4..]] {
+        let claim = claim_of(&pool, &worker, 5);
+        assert_eq!(claimed(&store, &claim).await, expected);
+        assert_eq!(claimed(&store, &claim).await, expected, "sent again");
+    }
+}
+
+#[tokio::test]
+async fn suspects_at_the_head_of_a_line_do_not_hide_the_jobs_behind_them() {
+    const CRASHED: u64 = 64;
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let store = store_of(&server).await;
+    let pool: PoolName = "default".parse().unwrap();
+    let config = PoolConfig {
+        slots: 100,
+        lease_ms: 1000,
+        renew_ms: 50,
+        max_lost_leases: 2,
+        ..PoolConfig::default()
+    };
+    store.apply(&pool, &config).await.unwrap();
+    for _ in 0..CRASHED {
+        store.submit(&submit_of(&pool)).await.unwrap();
+    }
+    let crashes = WorkerId::mint();
+    for _ in 0..2 {
+        let claim = claim_of(&pool, &crashes, 32);
+        assert_eq!(claimed(&store, &claim).await.len(), 32);
+    }
+    let mut lapsed = 0;
+    while lapsed < CRASHED {
+        let expire = Expire {
+            pool: pool.clone(),
+            limit: 100,
+        };
+        lapsed += store.expire(&expire).await.unwrap().lapsed;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let innocent = submit_of(&pool);
+    store.submit(&innocent).await.unwrap();
+
+    let taken = claimed(&store, &claim_of(&pool, &WorkerId::mint(), 8)).await;
+    assert_eq!(taken.len(), 2, "one suspect, and the job behind them all");
+    assert_eq!(taken[1], innocent.id);
 }

@@ -25,7 +25,7 @@ mod tests;
 pub use moves::{BACKSTOP_MS, EVENTS_KEPT_MS, HISTORY};
 pub use scored::Scored;
 pub use state::{Clock, Counters, Handing, Piece, Record, Remembered, Sets, Settings, State};
-pub use take::{SCAN, SWEEP};
+pub use take::{CLAIM_BYTES, SCAN, SWEEP};
 
 use crate::protocol::{
     Append, AppendReply, Apply, ApplyReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Expire,

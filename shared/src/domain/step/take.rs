@@ -4,8 +4,10 @@ use super::{HISTORY, Handing, Record, Turn};
 use crate::domain::{Fence, JobId, Owner, PoolName, State as JobState};
 use crate::protocol::{Claim, ClaimReply, Delivery, IdleReason};
 
-/// Jobs looked at in one line beyond those taken.
-pub const SCAN: u64 = 16;
+/// Jobs looked at in one line beyond those taken: a crashed worker's suspects must not hide all others.
+pub const SCAN: u64 = 256;
+/// Bytes of requests in one reply beyond the first: a reply must arrive well within the lease.
+pub const CLAIM_BYTES: u64 = 8 * 1024 * 1024;
 /// Lapsed leases and due jobs moved by one claim.
 pub const SWEEP: u64 = 20;
 /// Held as long as the suspect runs.
@@ -72,7 +74,7 @@ impl Turn {
         Taken::None { reason, next_due }
     }
 
-    /// Takes up to `want` jobs: higher priorities first, each line in its order.
+    /// Takes up to `want` jobs, or fewer large ones: higher priorities first, each line in its order.
     fn choose(
         &mut self,
         pool: &PoolName,
@@ -80,7 +82,7 @@ impl Turn {
         owners: &[Owner],
         want: u64,
     ) -> Vec<Delivery> {
-        let mut taken = Vec::new();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
         let levels: Vec<u8> = self.state.sets.levels.iter().rev().copied().collect();
         for level in levels {
             let ids = match self.state.sets.ready.get(&level) {
@@ -98,6 +100,11 @@ impl Turn {
                 if record.deadline_at > 0 && record.deadline_at <= self.at.now {
                     self.end_overdue(&id);
                 } else if self.admissible(record, worker) {
+                    let with_it = bytes + record.bytes;
+                    if !taken.is_empty() && with_it > CLAIM_BYTES {
+                        return taken;
+                    }
+                    bytes = with_it;
                     let owner = &owners[taken.len()];
                     taken.push(self.deliver(pool, &id, worker, owner));
                 }
