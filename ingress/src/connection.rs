@@ -231,7 +231,8 @@ impl AsyncWrite for Paced {
     }
 }
 
-/// Says that a request is over when it is dropped.
+/// Says that a request is over when it is dropped: once its body is read or given up and its answer is written, for until
+/// then what comes is not the head of another.
 struct Served(Arc<Pace>);
 
 impl Drop for Served {
@@ -240,15 +241,15 @@ impl Drop for Served {
     }
 }
 
-/// An answer's body, which keeps its request going until it is written or given up.
-struct Answer {
-    body: Body,
-    _served: Served,
+/// A body that keeps its request going until it is at its end or given up: the request's own, or its answer's.
+struct Going<B> {
+    body: B,
+    _served: Arc<Served>,
 }
 
-impl HttpBody for Answer {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Going<B> {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -282,15 +283,22 @@ impl Connection {
         let pace = Pace::new(Phase::Head(Instant::now()));
         let service = service_fn(|mut request: Request<Incoming>| {
             pace.set(Phase::Busy);
-            let served = Served(Arc::clone(&pace));
+            let served = Arc::new(Served(Arc::clone(&pace)));
             request.extensions_mut().insert(self.hangup.clone());
             if pace.take_repeated() {
                 request.extensions_mut().insert(LengthRepeated);
             }
-            let answering = self.router.clone().oneshot(request.map(Body::new));
+            let going = Arc::clone(&served);
+            let request = request.map(|body| {
+                Body::new(Going {
+                    body,
+                    _served: going,
+                })
+            });
+            let answering = self.router.clone().oneshot(request);
             async move {
                 let answer = answering.await?;
-                Ok::<_, std::convert::Infallible>(answer.map(|body| Answer {
+                Ok::<_, std::convert::Infallible>(answer.map(|body| Going {
                     body,
                     _served: served,
                 }))

@@ -168,13 +168,15 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<(u64, u64)>, P
     })
 }
 
+/// Largest number in an event's id: exact in every client. The store knows no id behind its own largest.
+const MAX_EVENT_NUMBER: u64 = (1 << 53) - 1;
+
 /// An event's id as numbers.
 pub(crate) fn event_id(text: &str) -> Option<(u64, u64)> {
     let digits = |part: &str| {
-        part.bytes()
-            .all(|byte| byte.is_ascii_digit())
-            .then(|| part.parse().ok())
-            .flatten()
+        let all = part.bytes().all(|byte| byte.is_ascii_digit());
+        let number = all.then(|| part.parse().ok()).flatten();
+        number.filter(|number| *number <= MAX_EVENT_NUMBER)
     };
     let (fence, n) = text.split_once('-')?;
     Some((digits(fence)?, digits(n)?))
@@ -264,6 +266,8 @@ mod tests {
     #[test]
     fn an_event_id_has_a_fence_and_a_number() {
         assert_eq!(event_id("3-17"), Some((3, 17)));
+        let terminal = Some((1, 9_007_199_254_740_991));
+        assert_eq!(event_id("1-9007199254740991"), terminal);
         for bad in [
             "",
             "3",
@@ -273,6 +277,8 @@ mod tests {
             "+1-2",
             "a-b",
             "1-99999999999999999999",
+            "1-9007199254740992",
+            "18446744073709551615-18446744073709551615",
         ] {
             assert_eq!(event_id(bad), None, "{bad}");
         }

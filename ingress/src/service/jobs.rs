@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tidegate_shared::domain::{JobId, State};
 use tidegate_shared::protocol::{Cancel, CancelReply, Follow, FollowReply, Read, ReadReply};
+use tidegate_shared::store::{StoreError, Trouble};
 use tokio::time::Instant;
 
 use super::{App, not_found};
@@ -74,8 +75,8 @@ impl App {
         let metadata = self.metadata(&job.id).await?;
         let mut result = None;
         if job.state == State::Succeeded && !job.result_expired {
-            let bytes = self.store.result(&job.id).await?;
-            let inline = bytes.filter(|bytes| bytes.len() <= MAX_INLINE_BYTES);
+            // A poll must not fetch tens of megabytes to find that they are too many.
+            let inline = self.store.small_result(&job.id, MAX_INLINE_BYTES).await?;
             // What is not JSON cannot stand inside JSON; `/result` gives it as it is.
             result = inline.and_then(|bytes| serde_json::from_slice::<Box<RawValue>>(&bytes).ok());
         }
@@ -114,15 +115,21 @@ impl App {
         }
     }
 
-    /// Asks that the job's stream be published.
+    /// Asks that the job's stream be published. The caller reads the job next, which tells whether it may.
     pub(crate) async fn follow(&self, id: &JobId, sees: Option<String>) -> Result<(), Problem> {
         let step = Follow {
             id: id.clone(),
             tenant: sees,
         };
-        match self.store.follow(&step).await? {
-            FollowReply::Following(_) => Ok(()),
-            FollowReply::Unknown => Err(not_found()),
+        match self.store.follow(&step).await {
+            Ok(FollowReply::Following(_)) => Ok(()),
+            Ok(FollowReply::Unknown) => Err(not_found()),
+            // Nothing can be asked for, and pieces could not be stored either; where the job stands can be told.
+            Err(StoreError::Unavailable {
+                trouble: Trouble::Full,
+                ..
+            }) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }

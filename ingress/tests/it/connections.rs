@@ -84,6 +84,29 @@ async fn a_length_given_twice_is_refused_even_where_both_say_the_same() {
 }
 
 #[tokio::test]
+async fn the_body_of_a_refused_request_is_not_taken_for_the_next_ones_head() {
+    let rig = Rig::with(|config| config.ingress.auth = AuthMode::Open).await;
+    let body = "{}\ncontent-length: 1\ncontent-length: 2\n";
+    let refused = format!(
+        "POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = connect(&rig).await;
+    stream.write_all(refused.as_bytes()).await.unwrap();
+    let mut first = [0; 1024];
+    let read = stream.read(&mut first).await.unwrap();
+    assert!(first[..read].starts_with(b"HTTP/1.1 415 "));
+    let next = "GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream
+        .write_all(format!("{body}{next}").as_bytes())
+        .await
+        .unwrap();
+    let answer = rest(&mut stream).await;
+    assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_promise_of_too_much_is_refused_before_it_is_sent() {
     let rig = Rig::with(|config| config.ingress.auth = AuthMode::Open).await;
     let mut stream = connect(&rig).await;

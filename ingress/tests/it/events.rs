@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_shared::domain::Verdict;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 
 use crate::rig::{LONG, Rig, assert_refused, chat, send};
 
@@ -183,5 +185,35 @@ async fn an_event_comes_within_the_moment_of_what_it_tells() {
         "{:?}",
         started.elapsed()
     );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_store_still_tells_where_a_job_stands() {
+    let rig = Rig::start().await;
+    let id = rig.submit(&chat("hi")).await;
+    let path = rig.server.url();
+    let mut server = UnixStream::connect(path.strip_prefix("unix://").unwrap())
+        .await
+        .unwrap();
+    server
+        .write_all(b"CONFIG SET maxmemory 1\r\n")
+        .await
+        .unwrap();
+    let mut ok = [0; 5];
+    server.read_exact(&mut ok).await.unwrap();
+    assert_eq!(&ok, b"+OK\r\n");
+
+    let mut response = rig
+        .call("GET", &format!("/v1/jobs/{id}/events"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    let mut text = String::new();
+    while !text.contains("event: status") {
+        text += std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap();
+    }
+    drop(response);
     rig.stop().await;
 }

@@ -66,6 +66,23 @@ async fn a_job_is_accepted_runs_and_gives_its_result_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn a_large_result_stands_at_its_own_address_alone() {
+    let rig = Rig::start().await;
+    for (bytes, inline) in [(1024 * 1024, true), (1024 * 1024 + 1, false)] {
+        let id = rig.submit(&chat("hi")).await;
+        let mut result = br#"{"a":""}"#.to_vec();
+        result.splice(6..6, vec![b'x'; bytes - result.len()]);
+        rig.succeed(&result).await;
+        let job = rig.get(&format!("/v1/jobs/{id}")).await.json();
+        assert_eq!(job["status"], "succeeded");
+        assert_eq!(job["result"].is_object(), inline, "{bytes} bytes");
+        let got = rig.get(&format!("/v1/jobs/{id}/result")).await;
+        assert_eq!(got.bytes, result);
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn a_waiting_read_ends_with_the_job_or_with_its_time() {
     let rig = Rig::start().await;
     let id = rig.submit(&chat("hi")).await;

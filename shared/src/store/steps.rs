@@ -172,6 +172,24 @@ impl Store {
         self.get(id, "result").await
     }
 
+    /// The model's body if it has at most `max_bytes`, at least 1; a larger one is not fetched. None where there is none,
+    /// or once it is gone, or where it is larger.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn small_result(
+        &self,
+        id: &JobId,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = format!("{}:result:{}", base(id.pool()), id.bare());
+        // One byte more tells a larger one; a result that is not there reads as empty.
+        let mut head = redis::cmd("GETRANGE");
+        head.arg(&key).arg(0).arg(max_bytes);
+        let bytes: Vec<u8> = self.command(&head).await?;
+        Ok((1..=max_bytes).contains(&bytes.len()).then_some(bytes))
+    }
+
     async fn get(&self, id: &JobId, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = format!("{}:{what}:{}", base(id.pool()), id.bare());
         self.command(redis::cmd("GET").arg(&key)).await

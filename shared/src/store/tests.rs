@@ -98,6 +98,11 @@ async fn a_job_lives_from_submit_to_its_result() {
         SettleTag::Duplicate
     );
     assert_eq!(store.result(&submit.id).await.unwrap().unwrap(), b"{}");
+    let small = async |max_bytes| store.small_result(&submit.id, max_bytes).await.unwrap();
+    assert_eq!(small(2).await.as_deref(), Some(b"{}".as_slice()));
+    assert_eq!(small(1).await, None, "it is larger");
+    let missing = store.small_result(&JobId::mint(&pool), 2).await.unwrap();
+    assert_eq!(missing, None);
     let read = Read {
         id: submit.id.clone(),
         tenant: Some("acme".into()),
