@@ -227,6 +227,23 @@ impl Api {
         id.expect("an accepted job has an id")
     }
 
+    /// Submits under an idempotency key, as often as the store cannot say, and gives the id.
+    ///
+    /// # Panics
+    /// When it is refused, or not accepted in time.
+    pub async fn submit_until_stored(&self, key: &str, submission: &Value) -> String {
+        let accepted = crate::until(crate::SOON, "the job is accepted", async || {
+            let request = self.request("POST", "/v1/jobs").json(submission);
+            let reply = self.send(request.header("idempotency-key", key)).await;
+            let answered = matches!(reply.status, 200 | 202 | 503);
+            assert!(answered, "{}", reply.text());
+            (reply.status != 503).then(|| reply.json())
+        })
+        .await;
+        self.note(&accepted);
+        accepted["id"].as_str().expect("a job has an id").into()
+    }
+
     /// Checks and remembers what was seen of a job.
     pub fn note(&self, job: &Value) {
         self.ledger().note(job);

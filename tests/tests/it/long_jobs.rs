@@ -6,10 +6,12 @@ use serde_json::json;
 use tidegate_loadtest::gpu::Script;
 use tidegate_tests::{Direction, LONG, Options, Rig, SOON, Signal, job};
 
-use crate::common::{call_ended, outcomes, ran_just_once, sequence};
+use crate::common::{call_ended, on_a_calm_machine, outcomes, ran_just_once, sequence};
 
 /// Far beyond a lease.
 const LONG_JOB_MS: u64 = 8_000;
+/// Where a tenth of a second decides, a machine that stands still for half of it says nothing of the product.
+const STALL: Duration = Duration::from_millis(50);
 
 async fn each_ran_just_once(rig: &Rig, jobs: &[(String, String)]) {
     for (id, tag) in jobs {
@@ -63,7 +65,15 @@ async fn two_hundred_streams_of_a_megabyte_do_not_starve_the_renewals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_with_a_fifth_of_a_processor_keeps_its_leases() {
-    let mut rig = Rig::start(Options::default(), 1, 1, 2).await;
+    on_a_calm_machine(STALL, with_a_fifth_of_a_processor).await;
+}
+
+async fn with_a_fifth_of_a_processor() {
+    let alone = Options {
+        weight: 4,
+        ..Options::default()
+    };
+    let mut rig = Rig::start(alone, 1, 1, 2).await;
     let mut jobs = Vec::new();
     for n in 0..3 {
         let tag = format!("d{n}");
@@ -88,9 +98,13 @@ async fn a_worker_with_a_fifth_of_a_processor_keeps_its_leases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_answers_late_loses_no_lease() {
+    on_a_calm_machine(STALL, with_late_answers).await;
+}
+
+async fn with_late_answers() {
     let options = Options {
         // A tenth of a second decides here.
-        weight: 3,
+        weight: 4,
         through_proxy: true,
         ..Options::default()
     };
@@ -100,7 +114,8 @@ async fn a_store_that_answers_late_loses_no_lease() {
     for n in 0..4 {
         let tag = format!("e{n}");
         let script = Script::tag(&tag).sleep_ms(LONG_JOB_MS / 2);
-        jobs.push((rig.api.submit(&job(script)).await, tag));
+        let id = rig.api.submit_until_stored(&tag, &job(script)).await;
+        jobs.push((id, tag));
     }
     each_ran_just_once(&rig, &jobs).await;
     rig.proxy.delay_replies(Duration::ZERO);

@@ -31,16 +31,8 @@ async fn lost_claims_cut_connections_and_stopping_workers_strand_no_job() {
             sleep_until(start + SPAN * n / JOBS).await;
             let submission = job(Script::tag(format!("n{n}")).sleep_ms(20_u64));
             // A cut store is a 503 to the caller, who sends again with the same key.
-            let key = format!("key-{n}");
-            tidegate_tests::until(SOON, "accepted", async || {
-                let request = api
-                    .request("POST", "/v1/jobs")
-                    .header("idempotency-key", &key);
-                let reply = api.send(request.json(&submission)).await;
-                assert!(matches!(reply.status, 200 | 202 | 503), "{}", reply.text());
-                (reply.status != 503).then(|| api.note(&reply.json()))
-            })
-            .await;
+            api.submit_until_stored(&format!("key-{n}"), &submission)
+                .await;
         }
     });
     let mut stopping = Vec::new();
