@@ -222,6 +222,10 @@ impl Call<'_> {
                     FailureCode::InvalidResponse,
                     &format!("the body is no JSON object: {why}"),
                 ),
+                BadBody::Without(name) => failed(
+                    FailureCode::InvalidResponse,
+                    &format!("the body is no answer: it has no `{name}`"),
+                ),
                 BadBody::Error => said_no_midway(&whole),
             }
         })?;

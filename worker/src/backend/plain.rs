@@ -1,4 +1,4 @@
-//! Judging a plain body: one complete JSON object that reports no error.
+//! Judging a plain body: one complete JSON object that reports no error and holds what was asked for.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -17,6 +17,8 @@ pub(super) enum BadBody {
     Incomplete,
     /// It is no JSON object; the text says why.
     Invalid(String),
+    /// The object has nothing under this name, where an answer has its items.
+    Without(&'static str),
     /// It reports an error under a status of success.
     Error,
 }
@@ -49,11 +51,16 @@ pub(super) fn judge(endpoint: Endpoint, body: Bytes) -> Result<Plain, BadBody> {
     if object.get("error").is_some_and(raw::is_truthy) && object.get("choices").is_none() {
         return Err(BadBody::Error);
     }
-    let reported = usage::read(object.get("usage"));
-    let choices: Vec<RawObject<'_>> = match object.get("choices").and_then(raw::items) {
-        Some(items) => items.into_iter().filter_map(RawObject::of).collect(),
-        None => Vec::new(),
+    let answers = match endpoint {
+        Endpoint::Embeddings => "data",
+        Endpoint::ChatCompletions | Endpoint::Completions => "choices",
     };
+    // A gateway's or a framework's own object, under a good status, is not an answer.
+    let items = object.get(answers).and_then(raw::items);
+    let items = items.filter(|items| !items.is_empty());
+    let items = items.ok_or(BadBody::Without(answers))?;
+    let reported = usage::read(object.get("usage"));
+    let choices: Vec<RawObject<'_>> = items.into_iter().filter_map(RawObject::of).collect();
     let finish_reasons = choices
         .iter()
         .filter_map(|choice| serde_json::from_str(choice.get("finish_reason")?.get()).ok())
@@ -118,8 +125,8 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_removed() {
         assert_eq!(
-            judged("\u{feff}{\"data\":[]}").unwrap().body,
-            "{\"data\":[]}"
+            judged("\u{feff}{\"choices\":[{}]}").unwrap().body,
+            "{\"choices\":[{}]}"
         );
     }
 
@@ -148,6 +155,27 @@ mod tests {
     #[test]
     fn an_error_under_a_good_status_is_an_error() {
         assert_eq!(judged(r#"{"error":{"message":"x"}}"#), Err(BadBody::Error));
-        assert!(judged(r#"{"error":null,"data":[]}"#).is_ok());
+        assert!(judged(r#"{"error":null,"choices":[{}]}"#).is_ok());
+    }
+
+    #[test]
+    fn an_object_without_an_answer_is_none() {
+        for body in [
+            "{}",
+            r#"{"detail":"Not Found"}"#,
+            r#"{"choices":[]}"#,
+            r#"{"choices":null}"#,
+            r#"{"choices":"x"}"#,
+            r#"{"data":[{"embedding":[1]}]}"#,
+        ] {
+            assert_eq!(judged(body), Err(BadBody::Without("choices")), "{body}");
+            let body = Bytes::from_static(body.as_bytes());
+            let embedded = judge(Endpoint::Embeddings, body.clone());
+            assert_eq!(
+                embedded.is_ok(),
+                body.starts_with(b"{\"data\""),
+                "{embedded:?}"
+            );
+        }
     }
 }
