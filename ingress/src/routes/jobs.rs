@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, RawQuery, State};
-use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use tidegate_shared::config::names;
@@ -149,7 +149,7 @@ pub(super) async fn result(
     } else {
         app.result(&job.id).await?
     };
-    let Some(bytes) = kept else {
+    let Some((bytes, body)) = kept else {
         return Err(Problem::new(
             Code::Expired,
             "the result is no longer kept; its retention is over",
@@ -164,7 +164,8 @@ pub(super) async fn result(
         HeaderName::from_static("x-content-type-options"),
         HeaderValue::from_static("nosniff"),
     );
-    Ok(([(CONTENT_TYPE, content_type), nosniff], bytes).into_response())
+    let length = (CONTENT_LENGTH, HeaderValue::from(bytes));
+    Ok(([(CONTENT_TYPE, content_type), length, nosniff], body).into_response())
 }
 
 /// The answer in place of a result that will never be: the model server's own refusal (4xx) with its status, 502 for

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use serde_json::value::RawValue;
 use tidegate_shared::domain::{JobId, State};
 use tidegate_shared::protocol::{Cancel, CancelReply, Follow, FollowReply, Read, ReadReply};
-use tidegate_shared::store::{StoreError, Trouble};
+use tidegate_shared::store::{Store, StoreError, Trouble};
 use tokio::time::Instant;
 
 use super::{App, not_found};
@@ -15,6 +16,9 @@ use crate::wire::job::{JobBody, View};
 
 /// Longest result shown inside a job, in bytes; a larger one is at `/result` alone.
 const MAX_INLINE_BYTES: usize = 1024 * 1024;
+/// A larger result is read from the store in pieces of so many bytes, at its reader's pace: many readers of large ones
+/// neither fill the memory here nor keep others from the store.
+const PIECE_BYTES: usize = 1024 * 1024;
 /// How long a waiter trusts that a hint would have come, before it looks by itself.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -96,9 +100,25 @@ impl App {
         Ok(text.into())
     }
 
-    /// The model's body; none once its retention is over.
-    pub(crate) async fn result(&self, id: &JobId) -> Result<Option<Vec<u8>>, Problem> {
-        Ok(self.store.result(id).await?)
+    /// The model's body with its length in bytes; none once its retention is over.
+    pub(crate) async fn result(&self, id: &JobId) -> Result<Option<(usize, Body)>, Problem> {
+        let bytes = self.store.result_bytes(id).await?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let first = self.store.result_piece(id, 0, PIECE_BYTES).await?;
+        if first.len() == bytes {
+            return Ok(Some((bytes, first.into())));
+        }
+        let rest = Rest {
+            store: self.store.clone(),
+            id: id.clone(),
+            next: Some(first),
+            at: 0,
+            bytes,
+        };
+        let pieces = futures_util::stream::try_unfold(rest, Rest::piece);
+        Ok(Some((bytes, Body::from_stream(pieces))))
     }
 
     /// Cancels a job and gives it as it then is.
@@ -131,6 +151,39 @@ impl App {
             }) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// What of a large result is still to be sent.
+struct Rest {
+    store: Store,
+    id: JobId,
+    /// A piece that was fetched already.
+    next: Option<Vec<u8>>,
+    at: usize,
+    bytes: usize,
+}
+
+impl Rest {
+    /// The next piece, fetched when its reader has taken the ones before it. A result that goes away meanwhile, or a store
+    /// that does, breaks the answer off short of its length, which no client takes for the whole.
+    async fn piece(mut self) -> Result<Option<(Bytes, Self)>, StoreError> {
+        if self.at == self.bytes {
+            return Ok(None);
+        }
+        let most = PIECE_BYTES.min(self.bytes - self.at);
+        let piece = match self.next.take() {
+            Some(piece) => piece,
+            None => self.store.result_piece(&self.id, self.at, most).await?,
+        };
+        if piece.len() != most {
+            return Err(StoreError::Corrupt(format!(
+                "the result of {} went away while it was read",
+                self.id
+            )));
+        }
+        self.at += most;
+        Ok(Some((piece.into(), self)))
     }
 }
 

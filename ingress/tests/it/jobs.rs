@@ -68,16 +68,22 @@ async fn a_job_is_accepted_runs_and_gives_its_result_byte_for_byte() {
 #[tokio::test]
 async fn a_large_result_stands_at_its_own_address_alone() {
     let rig = Rig::start().await;
-    for (bytes, inline) in [(1024 * 1024, true), (1024 * 1024 + 1, false)] {
+    for (bytes, inline) in [
+        (1024 * 1024, true),
+        (1024 * 1024 + 1, false),
+        (5 * 1024 * 1024, false),
+    ] {
         let id = rig.submit(&chat("hi")).await;
         let mut result = br#"{"a":""}"#.to_vec();
-        result.splice(6..6, vec![b'x'; bytes - result.len()]);
+        let filling = (b'a'..=b'w').cycle().take(bytes - result.len());
+        result.splice(6..6, filling.collect::<Vec<u8>>());
         rig.succeed(&result).await;
         let job = rig.get(&format!("/v1/jobs/{id}")).await.json();
         assert_eq!(job["status"], "succeeded");
         assert_eq!(job["result"].is_object(), inline, "{bytes} bytes");
         let got = rig.get(&format!("/v1/jobs/{id}/result")).await;
-        assert_eq!(got.bytes, result);
+        assert_eq!(got.header("content-length"), bytes.to_string());
+        assert!(got.bytes == result, "{bytes} bytes");
     }
     rig.stop().await;
 }

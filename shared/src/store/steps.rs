@@ -182,12 +182,36 @@ impl Store {
         id: &JobId,
         max_bytes: usize,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = format!("{}:result:{}", base(id.pool()), id.bare());
         // One byte more tells a larger one; a result that is not there reads as empty.
-        let mut head = redis::cmd("GETRANGE");
-        head.arg(&key).arg(0).arg(max_bytes);
-        let bytes: Vec<u8> = self.command(&head).await?;
+        let bytes = self
+            .result_piece(id, 0, max_bytes.saturating_add(1))
+            .await?;
         Ok((1..=max_bytes).contains(&bytes.len()).then_some(bytes))
+    }
+
+    /// Bytes of the model's body; 0 where there is none, or once it is gone.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn result_bytes(&self, id: &JobId) -> Result<usize, StoreError> {
+        let key = format!("{}:result:{}", base(id.pool()), id.bare());
+        self.command(redis::cmd("STRLEN").arg(&key)).await
+    }
+
+    /// At most `max_bytes`, at least 1, of the model's body from the byte `from` on; fewer at its end, none once it is gone.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn result_piece(
+        &self,
+        id: &JobId,
+        from: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, StoreError> {
+        let key = format!("{}:result:{}", base(id.pool()), id.bare());
+        let last = from.saturating_add(max_bytes).saturating_sub(1);
+        self.command(redis::cmd("GETRANGE").arg(&key).arg(from).arg(last))
+            .await
     }
 
     async fn get(&self, id: &JobId, what: &str) -> Result<Option<Vec<u8>>, StoreError> {

@@ -101,6 +101,13 @@ async fn a_job_lives_from_submit_to_its_result() {
     let small = async |max_bytes| store.small_result(&submit.id, max_bytes).await.unwrap();
     assert_eq!(small(2).await.as_deref(), Some(b"{}".as_slice()));
     assert_eq!(small(1).await, None, "it is larger");
+    assert_eq!(store.result_bytes(&submit.id).await.unwrap(), 2);
+    let piece = async |from, max| store.result_piece(&submit.id, from, max).await.unwrap();
+    assert_eq!(
+        (piece(0, 1).await, piece(1, 9).await),
+        (b"{".into(), b"}".into())
+    );
+    assert_eq!(piece(2, 9).await, b"", "behind its end");
     let missing = store.small_result(&JobId::mint(&pool), 2).await.unwrap();
     assert_eq!(missing, None);
     let read = Read {
