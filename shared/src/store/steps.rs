@@ -1,5 +1,7 @@
 //! The store as a list of steps.
 
+use std::time::{Duration, Instant};
+
 use super::{Lane, Store, StoreError};
 use crate::domain::{Envelope, JobId, PoolName};
 use crate::protocol::{
@@ -11,6 +13,8 @@ use crate::protocol::{
 
 /// How long it is remembered which pool a key was used in: a day, as keys are by default.
 const KEY_ROUTE_MS: u64 = 86_400_000;
+/// Pause between two looks for a submit that took a key and has not arrived yet.
+const KEY_LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A piece of a job's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,8 +113,7 @@ impl Store {
             },
             _ => return Ok(None),
         };
-        let record = format!("{}:idempotency:{hash}", base(&other));
-        let record: Option<String> = self.command(redis::cmd("GET").arg(record)).await?;
+        let record = self.record_of_key(&routed, &other, hash).await?;
         if let Some((bare, body_hash)) = record.as_deref().and_then(|r| r.split_once(' ')) {
             let id =
                 JobId::from_bare(&other, bare).map_err(|e| StoreError::Corrupt(e.to_string()))?;
@@ -133,6 +136,29 @@ impl Store {
         )
         .await?;
         Ok(None)
+    }
+
+    /// What a pool remembers of a key that was taken for it. A submit that took the key less than its time-out ago may
+    /// still be on its way there, so it is waited for.
+    async fn record_of_key(
+        &self,
+        routed: &str,
+        pool: &PoolName,
+        hash: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let key = format!("{}:idempotency:{hash}", base(pool));
+        let started = Instant::now();
+        loop {
+            let record: Option<String> = self.command(redis::cmd("GET").arg(&key)).await?;
+            let left_ms: i64 = self.command(redis::cmd("PTTL").arg(routed)).await?;
+            let age_ms = KEY_ROUTE_MS.saturating_sub(u64::try_from(left_ms).unwrap_or(0));
+            let on_its_way = Duration::from_millis(age_ms) < self.0.timeout
+                && started.elapsed() < self.0.timeout;
+            if record.is_some() || !on_its_way {
+                return Ok(record);
+            }
+            tokio::time::sleep(KEY_LOOK_AGAIN).await;
+        }
     }
 
     /// Extends leases, on a connection apart from all other work.

@@ -217,6 +217,29 @@ async fn a_key_counts_for_the_tenant_whatever_the_pool() {
 }
 
 #[tokio::test]
+async fn a_key_used_in_two_pools_at_once_makes_one_job() {
+    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let (one, two) = (store_of(&server).await, store_of(&server).await);
+    let (a, b): (PoolName, PoolName) = ("a".parse().unwrap(), "b".parse().unwrap());
+    for pool in [&a, &b] {
+        one.apply(pool, &PoolConfig::default()).await.unwrap();
+    }
+    for round in 0..50 {
+        let keyed = |pool: &PoolName| Submit {
+            idempotency: Idempotency {
+                key_hash: format!("key{round}"),
+                body_hash: pool.to_string(),
+            },
+            ..submit_of(pool)
+        };
+        let (first, second) = (keyed(&a), keyed(&b));
+        let (x, y) = tokio::join!(one.submit(&first), two.submit(&second));
+        let accepted = [x.unwrap(), y.unwrap()].map(|reply| reply == SubmitReply::Accepted);
+        assert_eq!(accepted.iter().filter(|was| **was).count(), 1, "{round}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
     let server = LocalServer::start(LocalOptions::default()).unwrap();
     let store = store_of(&server).await;
