@@ -16,6 +16,8 @@ use crate::wire::job::{JobBody, View};
 
 /// Longest result shown inside a job, in bytes; a larger one is at `/result` alone.
 const MAX_INLINE_BYTES: usize = 1024 * 1024;
+/// Deepest nesting of a result shown inside a job: common readers of JSON give the whole job up some way beyond.
+const MAX_INLINE_DEPTH: usize = 100;
 /// A larger result is read from the store in pieces of so many bytes, at its reader's pace: many readers of large ones
 /// neither fill the memory here nor keep others from the store.
 const PIECE_BYTES: usize = 1024 * 1024;
@@ -82,6 +84,7 @@ impl App {
             // A poll must not fetch tens of megabytes to find that they are too many.
             let inline = self.store.small_result(&job.id, MAX_INLINE_BYTES).await?;
             // What is not JSON cannot stand inside JSON; `/result` gives it as it is.
+            let inline = inline.filter(|bytes| nesting(bytes) <= MAX_INLINE_DEPTH);
             result = inline.and_then(|bytes| serde_json::from_slice::<Box<RawValue>>(&bytes).ok());
         }
         Ok(JobBody::new(view).with(result, raw(&metadata)))
@@ -187,7 +190,45 @@ impl Rest {
     }
 }
 
+/// How deep JSON is nested; of what is not JSON, some number.
+fn nesting(json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 /// JSON as it is; none for an empty text.
 fn raw(text: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text.to_owned()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_counts_brackets_outside_strings_alone() {
+        for (json, deep) in [
+            ("1", 0),
+            ("{}", 1),
+            (r#"[{"a":[1]},[2]]"#, 3),
+            (r#"{"[[[":"[{\"[\\","b":[]}"#, 2),
+        ] {
+            assert_eq!(nesting(json.as_bytes()), deep, "{json}");
+        }
+    }
 }

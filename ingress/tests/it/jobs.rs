@@ -66,7 +66,7 @@ async fn a_job_is_accepted_runs_and_gives_its_result_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_large_result_stands_at_its_own_address_alone() {
+async fn a_large_or_deep_result_stands_at_its_own_address_alone() {
     let rig = Rig::start().await;
     for (bytes, inline) in [
         (1024 * 1024, true),
@@ -85,6 +85,17 @@ async fn a_large_result_stands_at_its_own_address_alone() {
         assert_eq!(got.header("content-length"), bytes.to_string());
         assert!(got.bytes == result, "{bytes} bytes");
     }
+    // One that is nested too deep for its readers as well: they could not read the job any more.
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let id = rig.submit(&chat("hi")).await;
+    rig.succeed(deep.as_bytes()).await;
+    let job = rig.get(&format!("/v1/jobs/{id}")).await.json();
+    assert_eq!(
+        (&job["status"], &job["result"]),
+        (&json!("succeeded"), &json!(null))
+    );
+    let got = rig.get(&format!("/v1/jobs/{id}/result")).await;
+    assert_eq!(got.text(), deep);
     rig.stop().await;
 }
 
