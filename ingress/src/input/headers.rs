@@ -1,10 +1,10 @@
 //! Headers of a request, judged. One that may stand once and stands twice is a refusal: two readers of the request could
 //! take different ones.
 
-use axum::http::HeaderMap;
 use axum::http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING,
 };
+use axum::http::{HeaderMap, HeaderValue};
 
 use crate::error::{Code, Problem, echo};
 
@@ -46,6 +46,17 @@ pub(crate) fn once(headers: &HeaderMap) -> Result<(), Problem> {
         if headers.get_all(&name).iter().nth(1).is_some() {
             return Err(repeated(name.as_str()));
         }
+    }
+    // Where a body ends must not be a matter of opinion, and no other coding is undone here.
+    let mut codings = headers.get_all(&TRANSFER_ENCODING).iter();
+    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if codings.next().is_some_and(|first| !plain(first)) || codings.next().is_some() {
+        return Err(Problem::field(
+            Code::InvalidValue,
+            TRANSFER_ENCODING.as_str(),
+            "is a header that must be chunked, once and alone, or absent",
+        )
+        .close());
     }
     Ok(())
 }
@@ -214,6 +225,27 @@ mod tests {
                 (problem.code(), problem.param()),
                 ("duplicate_key", Some(name))
             );
+        }
+    }
+
+    #[test]
+    fn a_body_is_cut_in_chunks_or_has_a_length_and_nothing_else() {
+        let coded = |values: &[&str]| {
+            let pairs: Vec<_> = values.iter().map(|v| ("transfer-encoding", *v)).collect();
+            once(&headers(&pairs))
+        };
+        for good in [&[][..], &["chunked"], &["Chunked"]] {
+            assert_eq!(coded(good), Ok(()), "{good:?}");
+        }
+        for bad in [
+            &["gzip, chunked"][..],
+            &["chunked, chunked"],
+            &["chunked", "chunked"],
+            &["identity"],
+            &[""],
+        ] {
+            let problem = coded(bad).unwrap_err();
+            assert_eq!(problem.param(), Some("transfer-encoding"), "{bad:?}");
         }
     }
 
