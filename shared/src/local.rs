@@ -34,6 +34,11 @@ pub enum LocalError {
     /// It could not be started.
     #[error("the server did not start: {0}")]
     Failed(String),
+    /// Another server has the directory open; two would destroy each other's file.
+    #[error(
+        "a server already runs on the data in {0}: stop it first (its process id is in {0}/pid)"
+    )]
+    InUse(String),
 }
 
 /// A running server. It ends with this value.
@@ -147,12 +152,25 @@ impl Drop for LocalServer {
     }
 }
 
+/// Locks the directory (flock(2), which children share with whoever opened the file).
+fn lock(dir: &Path) -> Result<std::fs::File, LocalError> {
+    let failed = |e: std::io::Error| LocalError::Failed(format!("{}: {e}", dir.display()));
+    let file = std::fs::File::create(dir.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(LocalError::InUse(dir.display().to_string())),
+        Err(std::fs::TryLockError::Error(e)) => Err(failed(e)),
+    }
+}
+
 fn spawn(dir: &Path, socket: &Path, options: &LocalOptions) -> Result<Child, LocalError> {
+    let lock = lock(dir)?;
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command
             .args(["--dir", &dir.to_string_lossy()])
             .args(["--logfile", &dir.join("log").to_string_lossy()])
+            .args(["--pidfile", &dir.join("pid").to_string_lossy()])
             .args(["--unixsocket", &socket.to_string_lossy()])
             .args([
                 "--unixsocketperm",
@@ -172,8 +190,12 @@ fn spawn(dir: &Path, socket: &Path, options: &LocalOptions) -> Result<Child, Loc
         for (name, value) in &options.settings {
             command.arg(format!("--{name}")).arg(value);
         }
+        // The server holds the lock as its standard input, for exactly as long as it lives: also where we are killed.
+        let held = lock
+            .try_clone()
+            .map_err(|e| LocalError::Failed(e.to_string()))?;
         command
-            .stdin(Stdio::null())
+            .stdin(Stdio::from(held))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         // Ctrl-C at a terminal goes to the whole group: the server must outlive those who still settle.
@@ -185,4 +207,28 @@ fn spawn(dir: &Path, socket: &Path, options: &LocalOptions) -> Result<Child, Loc
         }
     }
     Err(LocalError::NotInstalled)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_directory_serves_one_server_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LocalOptions {
+            data_dir: Some(dir.path().to_owned()),
+            durable: true,
+            ..LocalOptions::default()
+        };
+        let mut first = LocalServer::start(options.clone()).unwrap();
+        let second = LocalServer::start(options.clone());
+        assert!(matches!(second, Err(LocalError::InUse(_))), "{second:?}");
+        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
+        assert_eq!(pid.trim(), first.pid().to_string());
+        first.restart().unwrap();
+        drop(first);
+        LocalServer::start(options).unwrap();
+    }
 }

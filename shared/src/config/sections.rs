@@ -56,7 +56,7 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// Replicas that must hold a write, for `replicated` alone; 1–10.
     pub replicas: u32,
-    /// Connections of one process to the store, 2–1024 (one or two are kept for renewals).
+    /// Connections of one process to the store, 2–1024 (one or two are kept for renewals, one for large replies).
     pub max_connections: u32,
     /// Deadline of one command, in milliseconds, 50–60000. A command of a pool gets the smaller of this and a quarter
     /// of the pool's lease, see [`StoreConfig::effective_command_timeout_ms`].

@@ -44,6 +44,8 @@ enum Lane {
     Shared,
     /// Renewals: apart from everything that may be large or slow.
     Renewals,
+    /// Results and pieces of streams, which readers ask for by the megabyte: apart from what must be quick.
+    Bulk,
 }
 
 /// A script's text and the name that the server caches it under.
@@ -55,6 +57,7 @@ struct Loaded {
 struct Inner {
     client: Client,
     shared: Connections,
+    bulk: Connections,
     renewals: Connections,
     hints: Hints,
     clocks: Clocks,
@@ -108,6 +111,7 @@ impl Store {
         let size = config.max_connections.saturating_sub(renewals).clamp(1, 4);
         Ok(Self(Arc::new(Inner {
             shared: Connections::new(client.clone(), size, 0, timeout).await,
+            bulk: Connections::new(client.clone(), 1, 0, timeout).await,
             renewals: Connections::new(client.clone(), renewals, renewals, timeout).await,
             hints: Hints::start(client.clone()),
             client,
@@ -262,10 +266,7 @@ impl Store {
         lane: Lane,
         left: Duration,
     ) -> Result<Outcome<S::Reply>, StoreError> {
-        let connections = match lane {
-            Lane::Shared => &self.0.shared,
-            Lane::Renewals => &self.0.renewals,
-        };
+        let connections = self.connections(lane);
         let connection = connections.get_within(left).await?;
         let script = self.script(S::SCRIPT);
         let bind = |command: &str, script: &str| {
@@ -301,10 +302,26 @@ impl Store {
             .expect("every step's script is in the list")
     }
 
+    fn connections(&self, lane: Lane) -> &Connections {
+        match lane {
+            Lane::Shared => &self.0.shared,
+            Lane::Renewals => &self.0.renewals,
+            Lane::Bulk => &self.0.bulk,
+        }
+    }
+
     /// Runs a plain command within the command time-out; what passes by itself is tried again.
     async fn command<T: redis::FromRedisValue>(
         &self,
         command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        self.command_on(command, Lane::Shared).await
+    }
+
+    async fn command_on<T: redis::FromRedisValue>(
+        &self,
+        command: &redis::Cmd,
+        lane: Lane,
     ) -> Result<T, StoreError> {
         let started = Instant::now();
         let retry = Retry::store();
@@ -315,7 +332,7 @@ impl Store {
                 .timeout
                 .saturating_sub(started.elapsed())
                 .max(Duration::from_millis(1));
-            let result = self.0.shared.run(left, command).await;
+            let result = self.connections(lane).run(left, command).await;
             let Err(StoreError::Unavailable { trouble, .. }) = &result else {
                 return result;
             };

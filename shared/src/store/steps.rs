@@ -236,8 +236,9 @@ impl Store {
     ) -> Result<Vec<u8>, StoreError> {
         let key = format!("{}:result:{}", base(id.pool()), id.bare());
         let last = from.saturating_add(max_bytes).saturating_sub(1);
-        self.command(redis::cmd("GETRANGE").arg(&key).arg(from).arg(last))
-            .await
+        let mut range = redis::cmd("GETRANGE");
+        range.arg(&key).arg(from).arg(last);
+        self.command_on(&range, Lane::Bulk).await
     }
 
     async fn get(&self, id: &JobId, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -258,16 +259,9 @@ impl Store {
         let key = format!("{}:events:{}", base(id.pool()), id.bare());
         let start = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
         type Entry = (String, Vec<(String, Vec<u8>)>);
-        let entries: Vec<Entry> = self
-            .command(
-                redis::cmd("XRANGE")
-                    .arg(&key)
-                    .arg(&start)
-                    .arg("+")
-                    .arg("COUNT")
-                    .arg(count),
-            )
-            .await?;
+        let mut range = redis::cmd("XRANGE");
+        range.arg(&key).arg(&start).arg("+").arg("COUNT").arg(count);
+        let entries: Vec<Entry> = self.command_on(&range, Lane::Bulk).await?;
         Ok(entries
             .into_iter()
             .filter_map(|(id, fields)| {
