@@ -67,3 +67,20 @@ fn a_callers_text_is_shown_back_cut() {
     assert_eq!(echo(&long).chars().count(), MAX_ECHO_CHARS + 1);
     assert_eq!(echo("short"), "short");
 }
+
+#[test]
+fn the_documented_codes_are_these() {
+    const DOC: &str = include_str!("../../../docs/API.md");
+    let rows = DOC.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+        let code = cells.next()?.trim_end_matches('`');
+        let status: u16 = cells.next()?.parse().ok()?;
+        Some((code.to_owned(), status))
+    });
+    let documented: std::collections::BTreeMap<String, u16> = rows.collect();
+    let ours = Code::ALL
+        .iter()
+        .map(|code| (code.as_str().to_owned(), code.status().as_u16()))
+        .collect();
+    assert_eq!(documented, ours);
+}
