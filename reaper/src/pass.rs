@@ -90,8 +90,8 @@ fn log(pool: &PoolName, done: &ExpireReply) {
     }
 }
 
-/// Nothing is dropped unseen: dead letters that made room, and poison, are logged and counted, lapsed leases are counted. The counts are the
-/// store's, so a reaper reports what happened while it watched and each reaper reports the same.
+/// Nothing is dropped unseen: dead letters that made room, and poison, are logged and counted, lapsed leases are counted.
+/// The counts are the store's, so a reaper reports what happened while it watched and each reaper reports the same.
 async fn report(
     store: &Store,
     metrics: &Metrics,

@@ -10,7 +10,8 @@ use crate::config::{PoolConfig, StoreUrl};
 use crate::domain::{DeadReason, Endpoint, Envelope, JobId, Owner, State, Verdict, WorkerId};
 use crate::local::{LocalOptions, LocalServer};
 use crate::protocol::{
-    Claim, ClaimReply, Expire, Idempotency, Read, ReadReply, Settle, SettleTag, Submit, SubmitReply,
+    Claim, ClaimReply, Delivery, Expire, Idempotency, Read, ReadReply, Settle, SettleTag, Submit,
+    SubmitReply,
 };
 
 async fn store_of(server: &LocalServer) -> Store {
@@ -46,6 +47,23 @@ fn submit_of(pool: &PoolName) -> Submit {
     }
 }
 
+fn success_of(delivery: &Delivery, result: Vec<u8>) -> Settle {
+    Settle {
+        id: delivery.id.clone(),
+        fence: delivery.fence,
+        owner: delivery.owner.clone(),
+        verdict: Verdict::Succeed,
+        delay_ms: 0,
+        reason: DeadReason::Upstream,
+        code: String::new(),
+        error: String::new(),
+        usage: None,
+        content_type: "application/json".into(),
+        result,
+        next: None,
+    }
+}
+
 #[tokio::test]
 async fn a_job_lives_from_submit_to_its_result() {
     let server = LocalServer::start(LocalOptions::default()).unwrap();
@@ -74,20 +92,7 @@ async fn a_job_lives_from_submit_to_its_result() {
     assert_eq!(first[0].owner, again[0].owner);
     assert_eq!(first[0].fence, again[0].fence);
 
-    let settle = Settle {
-        id: first[0].id.clone(),
-        fence: first[0].fence,
-        owner: first[0].owner.clone(),
-        verdict: Verdict::Succeed,
-        delay_ms: 0,
-        reason: DeadReason::Upstream,
-        code: String::new(),
-        error: String::new(),
-        usage: None,
-        content_type: "application/json".into(),
-        result: b"{}".to_vec(),
-        next: None,
-    };
+    let settle = success_of(&first[0], b"{}".to_vec());
     let reply = store.settle(&settle).await.unwrap();
     assert_eq!(
         (reply.tag, reply.state),
@@ -275,20 +280,7 @@ async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
     let ClaimReply::Deliveries(taken) = store.claim(&claim).await.unwrap() else {
         panic!("nothing claimed")
     };
-    let settle = Settle {
-        id: taken[0].id.clone(),
-        fence: taken[0].fence,
-        owner: taken[0].owner.clone(),
-        verdict: Verdict::Succeed,
-        delay_ms: 0,
-        reason: DeadReason::Upstream,
-        code: String::new(),
-        error: String::new(),
-        usage: None,
-        content_type: "application/json".into(),
-        result: vec![b' '; 100_000],
-        next: None,
-    };
+    let settle = success_of(&taken[0], vec![b' '; 100_000]);
     let reply = store.settle(&settle).await.unwrap();
     assert_eq!(reply.state, Some(State::Succeeded));
 
