@@ -107,35 +107,39 @@ impl Action {
 /// What `command` does to a pool in `state`, at `raw_now_ms` of the server's clock (not made monotonic yet).
 pub fn step(state: &State, command: &Command, raw_now_ms: u64) -> (State, Reply) {
     let mut state = state.clone();
+    let reply = advance(&mut state, command, raw_now_ms);
+    (state, reply)
+}
+
+/// [`step`] in place, for those who keep no state but the last: its cost does not grow with the pool.
+pub fn advance(state: &mut State, command: &Command, raw_now_ms: u64) -> Reply {
     match &command.action {
         Action::TakeMarker => {
             state.marker = false;
-            return (state, Reply::Done);
+            return Reply::Done;
         }
         Action::Jump { ms } => {
             state.jump(*ms, raw_now_ms);
-            return (state, Reply::Done);
+            return Reply::Done;
         }
-        Action::Apply(apply) => {
-            let reply = state.apply(apply);
-            return (state, Reply::Apply(reply));
-        }
+        Action::Apply(apply) => return Reply::Apply(state.apply(apply)),
         _ => {}
     }
-    let at = Now::look(&state, raw_now_ms);
+    let at = Now::look(state, raw_now_ms);
     if command.action.has_deadline() && at.now > command.deadline_ms {
-        return (state, Reply::Late);
+        return Reply::Late;
     }
     let Some(settings) = state.settings.clone() else {
-        return (state, Reply::NoPool);
+        return Reply::NoPool;
     };
     let mut turn = Turn {
-        state,
+        state: std::mem::take(state),
         settings,
         at,
     };
     let reply = turn.act(&command.action);
-    (turn.state, reply)
+    *state = turn.state;
+    reply
 }
 
 /// One script's run: the pool's settings and time are read once, the state is changed in place.

@@ -55,6 +55,16 @@ impl Scored {
             .collect()
     }
 
+    /// The first member, or the one behind another; that one need not be in the set any more.
+    pub fn next(&self, after: Option<&(u64, String)>) -> Option<(u64, String)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        self.order
+            .range::<(u64, String), _>((from, Unbounded))
+            .next()
+            .cloned()
+    }
+
     /// The first `limit` members with a score up to `most`.
     pub fn up_to(&self, most: u64, limit: u64) -> Vec<(String, u64)> {
         self.iter()

@@ -85,14 +85,15 @@ impl Turn {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         let levels: Vec<u8> = self.state.sets.levels.iter().rev().copied().collect();
         for level in levels {
-            let ids = match self.state.sets.ready.get(&level) {
-                Some(line) => line.first(want - taken.len() as u64 + SCAN),
-                None => Vec::new(),
-            };
-            if ids.is_empty() {
+            let left = want - taken.len() as u64 + SCAN;
+            let mut next = self.waiting(level, None);
+            if next.is_none() {
                 self.state.sets.levels.remove(&level);
             }
-            for id in ids {
+            for _ in 0..left {
+                let Some(at) = next else { break };
+                next = self.waiting(level, Some(&at));
+                let id = at.1;
                 if taken.len() as u64 >= want {
                     return taken;
                 }
@@ -111,6 +112,11 @@ impl Turn {
             }
         }
         taken
+    }
+
+    /// The first job of a line, or the one behind `after`: what is taken meanwhile moves none of the others.
+    fn waiting(&self, level: u8, after: Option<&(u64, String)>) -> Option<(u64, String)> {
+        self.state.sets.ready.get(&level)?.next(after)
     }
 
     /// A worker has at most one suspect at a time.
