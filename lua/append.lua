@@ -21,11 +21,11 @@ local deadline, id, fence, owner = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local first, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local job = redis.call('HMGET', key('job:' .. id), 'owner', 'fence', 'events_bytes')
 local expiry = num(redis.call('ZSCORE', key('leases'), id))
-if job[1] ~= owner or job[2] ~= fence or expiry <= P.lapsed then return { 'lost', int(now) } end
+if job[1] ~= owner or job[2] ~= fence or expiry <= P.lapsed then return { 'lost', echo(now) } end
 
 keep(P)
 local events = key('events:' .. id)
@@ -51,4 +51,4 @@ while bytes > max_bytes do
 end
 redis.call('HSET', key('job:' .. id), 'events_bytes', bytes)
 redis.call('PUBLISH', key('job:' .. id), 'chunk')
-return { 'appended', int(now) }
+return { 'appended', echo(now) }

@@ -11,11 +11,11 @@
 local def = ARGV[1]
 
 if redis.call('HGET', key('pool'), 'def') == def then
-  return { 'unchanged', redis.call('HGET', key('pool'), 'version') }
+  return { 'unchanged', echo(num(redis.call('HGET', key('pool'), 'version'))) }
 end
 local fields = { 'def', def }
 for i = 2, #ARGV do fields[#fields + 1] = ARGV[i] end
 redis.call('HSET', key('pool'), unpack(fields))
 local version = redis.call('HINCRBY', key('pool'), 'version', 1)
 redis.call('ZADD', key('marker'), 0, 'work')
-return { 'applied', int(version) }
+return { 'applied', echo(version) }

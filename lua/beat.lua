@@ -11,7 +11,7 @@
 local worker, gone, info = ARGV[1], ARGV[2], ARGV[3]
 
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 keep(P)
 if gone == '1' then
@@ -21,4 +21,4 @@ else
   redis.call('ZADD', key('workers'), now + P.lease_ms, worker)
   redis.call('SET', key('worker:' .. worker), info, 'PX', 2 * P.lease_ms)
 end
-return { 'beaten', int(now) }
+return { 'beaten', echo(now) }

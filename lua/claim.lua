@@ -17,12 +17,12 @@
 local deadline, worker = tonumber(ARGV[1]), ARGV[2]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 local owners = {}
 for i = 3, #ARGV do owners[#owners + 1] = ARGV[i] end
 local taken, reason, next_due = take(P, worker, owners)
 keep(P)
-if #taken == 0 then return { 'none', int(now), reason or 'empty', next_due or '' } end
-return { 'deliveries', int(now), unpack(taken) }
+if #taken == 0 then return { 'none', echo(now), reason or 'empty', next_due or '' } end
+return { 'deliveries', echo(now), unpack(taken) }

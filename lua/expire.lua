@@ -11,8 +11,8 @@
 local deadline, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 local promoted = promote(P, limit)
 local overdue = lapse_deadlines(P, limit)
@@ -42,5 +42,5 @@ redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 if P.paused == 0 and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then wake() end
 keep(P)
 local most = math.max(promoted, overdue, lapsed, bodies + records, letters)
-return { 'expired', int(now), int(promoted), int(lapsed), int(overdue), int(bodies), int(records), int(letters),
+return { 'expired', echo(now), int(promoted), int(lapsed), int(overdue), int(bodies), int(records), int(letters),
   most >= limit and '1' or '0' }

@@ -13,13 +13,13 @@
 local deadline, id, tenant = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local job = redis.call('HMGET', key('job:' .. id), 'state', 'tenant', 'worker', 'follow', 'ended_at')
-if not job[1] or (tenant ~= '' and job[2] ~= tenant) then return { 'unknown', int(now) } end
+if not job[1] or (tenant ~= '' and job[2] ~= tenant) then return { 'unknown', echo(now) } end
 
 if not job[4] and not job[5] then
   redis.call('HSET', key('job:' .. id), 'follow', '1')
   if job[1] == 'running' then redis.call('PUBLISH', key('worker:' .. job[3]), id) end
 end
-return { 'following', int(now), job[1] }
+return { 'following', echo(now), job[1] }

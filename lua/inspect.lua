@@ -11,7 +11,7 @@
 local index, start, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local rows, size
 if index == 'owners' then
   rows = {}
@@ -27,7 +27,7 @@ else
   rows = redis.call('ZRANGE', key(index), start, start + count - 1, 'WITHSCORES')
   size = redis.call('ZCARD', key(index))
 end
-local reply = { 'facts', int(now), int(P.lapsed), int(size) }
+local reply = { 'facts', echo(now), int(P.lapsed), int(size) }
 for i = 1, #rows, 2 do
   local id = rows[i]
   local where = {}

@@ -20,18 +20,18 @@ local tenant, after, cursor, state, class = ARGV[1], ARGV[2], ARGV[3], ARGV[4], 
 local limit, scan = tonumber(ARGV[6]), tonumber(ARGV[7])
 
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local top = '+inf'
 if cursor ~= '' then
   top = '(' .. cursor
 elseif after ~= '' then
   local job = redis.call('HMGET', key('job:' .. after), 'seq', 'tenant')
-  if not job[1] or (tenant ~= '' and job[2] ~= tenant) then return { 'unknown', int(now) } end
+  if not job[1] or (tenant ~= '' and job[2] ~= tenant) then return { 'unknown', echo(now) } end
   top = '(' .. job[1]
 end
 local index = tenant == '' and key('jobs') or key('tenant:' .. tenant)
 local rows = redis.call('ZREVRANGEBYSCORE', index, top, '-inf', 'WITHSCORES', 'LIMIT', 0, scan)
-local reply = { 'page', int(now), '' }
+local reply = { 'page', echo(now), '' }
 local last = #rows < 2 * scan
 for i = 1, #rows, 2 do
   local job = redis.call('HMGET', key('job:' .. rows[i]), 'state', 'class', 'dead')

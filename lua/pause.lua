@@ -10,9 +10,9 @@
 local paused, draining = ARGV[1], ARGV[2]
 
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 if paused ~= '' then redis.call('HSET', key('pool'), 'paused', paused) end
 if draining ~= '' then redis.call('HSET', key('pool'), 'draining', draining) end
 wake()
-return { 'done', int(now) }
+return { 'done', echo(now) }

@@ -13,11 +13,11 @@
 local deadline, id = tonumber(ARGV[1]), ARGV[2]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local job = load_job(id)
-if not job then return { 'unknown', int(now) } end
-if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', int(now), job.state } end
+if not job then return { 'unknown', echo(now) } end
+if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', echo(now), job.state } end
 
 forget(id, job.tenant)
-return { 'purged', int(now) }
+return { 'purged', echo(now) }

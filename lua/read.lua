@@ -11,12 +11,12 @@
 local id, tenant = ARGV[1], ARGV[2]
 
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local job = redis.call('HGETALL', key('job:' .. id))
-if #job == 0 then return { 'unknown', int(now) } end
+if #job == 0 then return { 'unknown', echo(now) } end
 local fields = {}
 for i = 1, #job, 2 do fields[job[i]] = job[i + 1] end
-if tenant ~= '' and fields.tenant ~= tenant then return { 'unknown', int(now) } end
+if tenant ~= '' and fields.tenant ~= tenant then return { 'unknown', echo(now) } end
 
 local position, reason = '', ''
 if fields.state == 'queued' then
@@ -33,4 +33,4 @@ if fields.state == 'queued' then
 elseif fields.state == 'scheduled' then
   reason = fields.backoff and 'backoff' or 'not_due'
 end
-return { 'job', int(now), position, reason, P.gaps >= 3 and int(P.gap_ms) or '', unpack(job) }
+return { 'job', echo(now), position, reason, P.gaps >= 3 and int(P.gap_ms) or '', unpack(job) }

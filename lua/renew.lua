@@ -15,11 +15,11 @@
 local deadline, default_timeout_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 keep(P)
-local reply = { 'renewed', int(now) }
+local reply = { 'renewed', echo(now) }
 for i = 3, #ARGV, 4 do
   local id, fence, owner, output_tokens = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local job = redis.call('HMGET', key('job:' .. id), 'owner', 'fence', 'cancel', 'follow', 'claimed_at', 'timeout_ms')

@@ -15,16 +15,16 @@
 local deadline, id, operation = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 local job = load_job(id)
-if not job then return { 'unknown', int(now) } end
+if not job then return { 'unknown', echo(now) } end
 local earlier = redis.call('HMGET', key('job:' .. id), 'requeued_by', 'requeued_at')
-if earlier[1] == operation then return { 'requeued', int(now) } end
-if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', int(now), job.state } end
-if owed() >= P.max_queued then return { 'full', int(now), 'max_queued', int(P.max_queued) } end
+if earlier[1] == operation then return { 'requeued', echo(now) } end
+if not redis.call('ZSCORE', key('dead'), id) then return { 'not_dead', echo(now), job.state } end
+if owed() >= P.max_queued then return { 'full', echo(now), 'max_queued', int(P.max_queued) } end
 if P.bytes + job.bytes > P.max_queued_bytes then
-  return { 'full', int(now), 'max_queued_bytes', int(P.max_queued_bytes) }
+  return { 'full', echo(now), 'max_queued_bytes', int(P.max_queued_bytes) }
 end
 
 P.seq, P.bytes = P.seq + 1, P.bytes + job.bytes
@@ -50,4 +50,4 @@ job.order = order
 ready(job)
 hint(id)
 wake()
-return { 'requeued', int(now) }
+return { 'requeued', echo(now) }

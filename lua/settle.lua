@@ -37,8 +37,8 @@ local content_type, result = ARGV[13], ARGV[14]
 local worker, next_owner = ARGV[15], ARGV[16]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 local tag, status, why = 'lost', '', ''
 local job = load_job(id)
@@ -126,7 +126,7 @@ if tag == 'settled' or tag == 'cancelled' then
   end
 end
 
-local reply = { tag, int(now), status, why }
+local reply = { tag, echo(now), status, why }
 if next_owner ~= '' then
   for _, delivery in ipairs((take(P, worker, { next_owner }))) do reply[#reply + 1] = delivery end
 elseif tag == 'settled' and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then

@@ -6,7 +6,7 @@
 -- REPLY no_pool now
 -- REPLY snapshot now field value...
 local P, now = look_pool()
-if not P then return { 'no_pool', int(now) } end
+if not P then return { 'no_pool', echo(now) } end
 
 local queued, oldest = 0, now
 for _, level in ipairs(redis.call('ZRANGE', key('levels'), 0, -1)) do
@@ -18,7 +18,7 @@ end
 local rest = redis.call('HMGET', key('pool'), 'def', 'draining')
 local state = redis.call('HMGET', key('state'), 'evicted', 'poisoned', 'lapsed')
 local due = redis.call('ZCOUNT', key('due'), '-inf', int(now + P.demand_horizon_ms))
-return { 'snapshot', int(now),
+return { 'snapshot', echo(now),
   'version', int(P.version), 'def', rest[1] or '', 'paused', int(P.paused), 'draining', rest[2] or '0',
   'slots', int(P.slots), 'slots_used', int(redis.call('ZCARD', key('leases'))),
   'queued', int(queued), 'scheduled', int(redis.call('ZCARD', key('due'))), 'scheduled_due', int(due),

@@ -31,28 +31,28 @@ local max_attempts, model, bytes = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11
 local idempotency, body_hash, envelope = ARGV[12], ARGV[13], ARGV[14]
 
 local P, now = look_pool()
-if now > deadline then return { 'late', int(now) } end
-if not P then return { 'no_pool', int(now) } end
-if redis.call('EXISTS', key('job:' .. id)) == 1 then return { 'duplicate', int(now), id } end
+if now > deadline then return { 'late', echo(now) } end
+if not P then return { 'no_pool', echo(now) } end
+if redis.call('EXISTS', key('job:' .. id)) == 1 then return { 'duplicate', echo(now), id } end
 
 local record = idempotency ~= '' and redis.call('GET', key('idempotency:' .. idempotency))
 if record then
   local earlier, hash = string.match(record, '^(%S+) (%S+)$')
   if redis.call('EXISTS', key('job:' .. earlier)) == 1 then
-    return { hash == body_hash and 'duplicate' or 'conflict', int(now), earlier }
+    return { hash == body_hash and 'duplicate' or 'conflict', echo(now), earlier }
   end
 end
 
-if P.draining == 1 then return { 'draining', int(now) } end
+if P.draining == 1 then return { 'draining', echo(now) } end
 if bytes > P.max_queued_bytes then
-  return { 'unsatisfiable', int(now), 'max_queued_bytes', int(P.max_queued_bytes) }
+  return { 'unsatisfiable', echo(now), 'max_queued_bytes', int(P.max_queued_bytes) }
 end
 local retry_after_ms = P.gaps >= 3 and int(P.gap_ms) or ''
 if redis.call('ZCARD', key('jobs')) >= P.max_queued and owed() >= P.max_queued then
-  return { 'full', int(now), 'max_queued', int(P.max_queued), retry_after_ms }
+  return { 'full', echo(now), 'max_queued', int(P.max_queued), retry_after_ms }
 end
 if P.bytes + bytes > P.max_queued_bytes then
-  return { 'full', int(now), 'max_queued_bytes', int(P.max_queued_bytes), retry_after_ms }
+  return { 'full', echo(now), 'max_queued_bytes', int(P.max_queued_bytes), retry_after_ms }
 end
 
 P.seq, P.bytes = P.seq + 1, P.bytes + bytes
@@ -82,4 +82,4 @@ if idempotency ~= '' and P.idempotency_ms > 0 then
   redis.call('SET', key('idempotency:' .. idempotency), id .. ' ' .. body_hash, 'PX', P.idempotency_ms)
 end
 wake()
-return { 'accepted', int(now), id }
+return { 'accepted', echo(now), id }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::op::Op;
 use super::script::Script;
 use crate::domain::PoolName;
 
@@ -106,6 +107,20 @@ pub struct Corrupt {
     pub what: String,
 }
 
+/// Why a reply was not believed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misread {
+    /// It does not carry the identity of this send: it answers something else, and what became of the step is unknown.
+    #[error("{step}: the reply answers another command")]
+    Foreign {
+        /// The step that was sent.
+        step: &'static str,
+    },
+    /// It answers this send, with what its header does not have.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
 /// A step's reply after its refusals that all steps share.
 #[derive(Debug, PartialEq)]
 pub enum Outcome<T> {
@@ -191,6 +206,18 @@ impl Reply {
         let text = self.text()?;
         text.parse()
             .map_err(|_| self.corrupt(format_args!("`{text}` is no number")))
+    }
+
+    /// The next item as a number that is followed by the identity of the send `op`.
+    ///
+    /// # Errors
+    /// Where it is anything else.
+    pub fn answers(&mut self, op: &Op) -> Result<u64, Corrupt> {
+        let text = self.text()?;
+        text.strip_suffix(op.as_str())
+            .and_then(|number| number.strip_suffix(' '))
+            .and_then(|number| number.parse().ok())
+            .ok_or_else(|| self.corrupt(format_args!("`{text}` does not answer {op}")))
     }
 
     /// The next item as a number, none where it is empty.

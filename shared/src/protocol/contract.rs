@@ -9,7 +9,7 @@ mod source;
 use std::collections::BTreeSet;
 
 use super::script::{ALL, Script};
-use super::{Call, Outcome, Step, Value, decode};
+use super::{Call, Misread, Op, Outcome, Step, Value, decode};
 use samples::{BARE, Visitor, each_step};
 
 /// Commands that change nothing, and may stand in a step flagged `no-writes`.
@@ -147,25 +147,64 @@ fn every_step_replies_the_tags_of_its_header() {
 }
 
 #[test]
+fn every_reply_says_which_send_it_answers() {
+    for script in ALL {
+        for second in source::reply_seconds(script.step) {
+            assert!(
+                second.starts_with("echo(") && second.ends_with(')'),
+                "{}: `{second}`",
+                script.name
+            );
+        }
+        let lib = script.libs.first().unwrap();
+        let taken = source::code(lib.1).find("local op = table.remove(ARGV)");
+        assert!(
+            lib.0 == "base" && taken.is_some(),
+            "{}: it is taken off before any argument is read",
+            script.name
+        );
+    }
+}
+
+#[test]
 fn every_reply_of_a_header_is_understood() {
     struct Check;
     impl Visitor for Check {
         fn visit<S: Step>(&mut self, step: &S) {
             for line in S::SCRIPT.header("REPLY") {
-                let (tag, value) = sample_reply(S::SCRIPT, line);
-                let (_, outcome) = decode(step, value).unwrap_or_else(|e| panic!("`{line}`: {e}"));
+                let op = Op::mint();
+                let (tag, value) = sample_reply(S::SCRIPT, line, &op);
+                let (_, outcome) =
+                    decode(step, &op, value).unwrap_or_else(|e| panic!("`{line}`: {e}"));
                 match tag {
                     "late" => assert!(matches!(outcome, Outcome::Late)),
                     "no_pool" => assert!(matches!(outcome, Outcome::NoPool)),
                     _ => assert!(matches!(outcome, Outcome::Done(_)), "`{line}`"),
                 }
             }
-            let odd = Value::Array(vec![text("surprise"), text("1")]);
+            let name = S::SCRIPT.name;
+            let op = Op::mint();
+            let odd = Value::Array(vec![text("surprise"), text(&format!("1 {op}"))]);
+            let refused = decode(step, &op, odd);
             assert!(
-                decode(step, odd).is_err(),
-                "{}: an unknown tag is refused",
-                S::SCRIPT.name
+                matches!(refused, Err(Misread::Corrupt(_))),
+                "{name}: an unknown tag is refused"
             );
+            let line = S::SCRIPT.header("REPLY").last().unwrap();
+            for others in [
+                sample_reply(S::SCRIPT, line, &Op::mint()).1,
+                Value::Array(vec![text("surprise"), text("1")]),
+                Value::Array(Vec::new()),
+                text("OK"),
+                Value::Int(1),
+                Value::Nil,
+            ] {
+                let refused = decode(step, &op, others);
+                assert!(
+                    matches!(refused, Err(Misread::Foreign { .. })),
+                    "{name}: a reply to another send is refused"
+                );
+            }
         }
     }
     each_step(&mut Check);
@@ -176,11 +215,12 @@ fn text(word: &str) -> Value {
 }
 
 /// A reply as the header's line has it, with a fitting value for each of its words.
-fn sample_reply(script: &Script, line: &'static str) -> (&'static str, Value) {
+fn sample_reply(script: &Script, line: &'static str, op: &Op) -> (&'static str, Value) {
     let line = line.split("  ").next().unwrap();
     let mut words = line.split_whitespace();
     let tag = words.next().unwrap();
-    let mut items = vec![text(tag)];
+    assert!(matches!(words.next(), Some("now" | "version")), "{line}");
+    let mut items = vec![text(tag), text(&format!("1 {op}"))];
     for word in words {
         match (script.name, word) {
             // Names of the pairs are in the script's last statement.
@@ -260,7 +300,7 @@ fn a_step_that_arrives_late_refuses_before_it_writes() {
             .min();
         if script.arg_names().next() == Some("deadline") {
             let refuses = body
-                .find("if now > deadline then return { 'late', int(now) } end")
+                .find("if now > deadline then return { 'late', echo(now) } end")
                 .unwrap_or_else(|| panic!("{}: does not refuse when late", script.name));
             assert!(
                 kept.is_none_or(|write| refuses < write),
@@ -270,7 +310,7 @@ fn a_step_that_arrives_late_refuses_before_it_writes() {
         }
         if script.reply_tags().any(|tag| tag == "no_pool") {
             let refuses = body
-                .find("if not P then return { 'no_pool', int(now) } end")
+                .find("if not P then return { 'no_pool', echo(now) } end")
                 .unwrap();
             assert!(
                 kept.is_none_or(|write| refuses < write),

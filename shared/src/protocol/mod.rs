@@ -14,6 +14,7 @@ mod expire;
 mod follow;
 mod inspect;
 mod list;
+mod op;
 mod pause;
 mod purge;
 mod read;
@@ -27,13 +28,14 @@ mod submit;
 pub use append::{Append, AppendReply};
 pub use apply::{Apply, ApplyReply};
 pub use beat::Beat;
-pub use call::{Arg, Call, Corrupt, Outcome, Reply, SCHEMA, Value, base};
+pub use call::{Arg, Call, Corrupt, Misread, Outcome, Reply, SCHEMA, Value, base};
 pub use cancel::{Cancel, CancelReply};
 pub use claim::{Claim, ClaimReply, Delivery, IdleReason};
 pub use expire::{Expire, ExpireReply};
 pub use follow::{Follow, FollowReply};
 pub use inspect::{Fact, Inspect, InspectReply};
 pub use list::{List, ListReply};
+pub use op::Op;
 pub use pause::Pause;
 pub use purge::{Purge, PurgeReply};
 pub use read::{Read, ReadReply};
@@ -68,14 +70,22 @@ pub trait Step {
     fn decode(&self, tag: &str, reply: &mut Reply) -> Result<Self::Reply, Corrupt>;
 }
 
-/// Reads a step's reply: the pool's time, and what it says.
+/// Reads the reply to the send `op` of a step: the pool's time, and what it says.
 ///
 /// # Errors
-/// Where the reply is not in the step's header.
-pub fn decode<S: Step>(step: &S, value: Value) -> Result<(u64, Outcome<S::Reply>), Corrupt> {
-    let mut reply = Reply::new(S::SCRIPT.name, value)?;
-    let tag = reply.text()?;
-    let now_ms = reply.number()?;
+/// Where the reply answers something else, or is not in the step's header.
+pub fn decode<S: Step>(
+    step: &S,
+    op: &Op,
+    value: Value,
+) -> Result<(u64, Outcome<S::Reply>), Misread> {
+    // Whatever does not carry our identity answers something else, of any shape.
+    let foreign = |_| Misread::Foreign {
+        step: S::SCRIPT.name,
+    };
+    let mut reply = Reply::new(S::SCRIPT.name, value).map_err(foreign)?;
+    let tag = reply.text().map_err(foreign)?;
+    let now_ms = reply.answers(op).map_err(foreign)?;
     reply.set_now_ms(now_ms);
     let outcome = match tag.as_str() {
         "late" => Outcome::Late,

@@ -19,7 +19,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn retire(&self) {
+    /// Takes it out of use: no command is sent on it any more.
+    pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 

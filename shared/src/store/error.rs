@@ -23,6 +23,8 @@ pub enum Trouble {
     NoReplicas,
     /// The server's memory is full.
     Full,
+    /// A reply answers another command: what became of ours is unknown.
+    Mismatched,
     /// A script holds the server.
     Busy,
     /// The server refuses our credentials or this command.
@@ -48,6 +50,7 @@ impl Trouble {
             Self::Misconfigured => "misconfigured",
             Self::NoReplicas => "no_replicas",
             Self::Full => "full",
+            Self::Mismatched => "mismatched",
             Self::Busy => "busy",
             Self::Denied => "denied",
             Self::NoScript => "no_script",
@@ -68,7 +71,12 @@ impl Trouble {
     pub(super) fn retires(self) -> bool {
         matches!(
             self,
-            Self::Connection | Self::TimedOut | Self::ReadOnly | Self::MasterDown | Self::Loading
+            Self::Connection
+                | Self::TimedOut
+                | Self::Mismatched
+                | Self::ReadOnly
+                | Self::MasterDown
+                | Self::Loading
         )
     }
 }

@@ -28,7 +28,7 @@ pub use work::WorkWaiter;
 
 use crate::config::{Durability, StoreConfig};
 use crate::domain::PoolName;
-use crate::protocol::{self, Corrupt, Outcome, Snapshot, Step, Value, script::Script};
+use crate::protocol::{self, Misread, Op, Outcome, Snapshot, Step, Value, script::Script};
 use crate::retry::Retry;
 use crate::telemetry::Metrics;
 use clock::Clocks;
@@ -270,25 +270,40 @@ impl Store {
         let connection = connections.get_within(left).await?;
         let script = self.script(S::SCRIPT);
         let bind = |command: &str, script: &str| {
-            let call = step.bind(self.deadline_ms(step, left));
+            let (call, op) = (step.bind(self.deadline_ms(step, left)), Op::mint());
             let mut bound = redis::cmd(command);
             bound.arg(script).arg(1).arg(&call.base);
             for arg in &call.args {
                 bound.arg(arg.as_slice());
             }
-            bound
+            bound.arg(op.as_str());
+            (bound, op)
         };
-        let first = bind("EVALSHA", &script.hash);
+        let (first, mut op) = bind("EVALSHA", &script.hash);
         let value = match connection.run(left, &first).await {
             // The server's script cache was lost: the text goes along, and fills it again.
             Err(StoreError::Unavailable {
                 trouble: Trouble::NoScript,
                 ..
-            }) => connection.run(left, &bind("EVAL", &script.source)).await?,
+            }) => {
+                let again;
+                (again, op) = bind("EVAL", &script.source);
+                connection.run(left, &again).await?
+            }
             other => other?,
         };
-        let corrupt = |e: Corrupt| StoreError::Corrupt(e.to_string());
-        let (now_ms, outcome) = protocol::decode(step, plain(value)).map_err(corrupt)?;
+        let (now_ms, outcome) =
+            protocol::decode(step, &op, plain(value)).map_err(|misread| match misread {
+                // The step may have run, and all replies behind this one are in doubt.
+                Misread::Foreign { .. } => {
+                    connection.retire();
+                    StoreError::Unavailable {
+                        trouble: Trouble::Mismatched,
+                        detail: misread.to_string(),
+                    }
+                }
+                Misread::Corrupt(corrupt) => StoreError::Corrupt(corrupt.to_string()),
+            })?;
         if S::SCRIPT.name != protocol::script::APPLY.name {
             self.0.clocks.heard(step.pool(), now_ms);
         }

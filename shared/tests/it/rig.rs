@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::Connection;
 use tidegate_shared::local::{LocalOptions, LocalServer};
-use tidegate_shared::protocol::{self, Outcome, Step, Value, script};
+use tidegate_shared::protocol::{self, Op, Outcome, Step, Value, script};
 
 /// A server of its own and a connection to it.
 pub(crate) struct Rig {
@@ -43,7 +43,7 @@ impl Rig {
 
     /// Runs one step with exactly this deadline; gives the pool's time and the reply.
     pub(crate) fn send<S: Step>(&mut self, step: &S, deadline_ms: u64) -> (u64, Outcome<S::Reply>) {
-        let call = step.bind(deadline_ms);
+        let (call, op) = (step.bind(deadline_ms), Op::mint());
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.hashes[call.script.name])
@@ -52,10 +52,11 @@ impl Rig {
         for arg in &call.args {
             command.arg(arg.as_slice());
         }
+        command.arg(op.as_str());
         let value = command
             .query(&mut self.connection)
             .unwrap_or_else(|e| panic!("{}: {e}", call.script.name));
-        protocol::decode(step, plain(value)).unwrap()
+        protocol::decode(step, &op, plain(value)).unwrap()
     }
 
     /// Runs a plain command.

@@ -120,6 +120,28 @@ pub(super) fn reply_tags(step: &str) -> BTreeSet<String> {
     tags
 }
 
+/// The second items of the lists that the step returns.
+pub(super) fn reply_seconds(step: &str) -> Vec<String> {
+    let body = code(step);
+    ["return {", "local reply = {"]
+        .into_iter()
+        .flat_map(|opening| body.match_indices(opening))
+        .map(|(at, opening)| {
+            let mut depth = 1;
+            let inside = body[at + opening.len()..].split(|c| {
+                depth += match c {
+                    '{' => 1,
+                    '}' => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            let items = split_list(inside.into_iter().next().unwrap_or(""));
+            items.into_iter().nth(1).unwrap_or_default()
+        })
+        .collect()
+}
+
 /// The words assigned to a local, anywhere.
 fn assigned(body: &str, name: &str) -> Vec<String> {
     let mut words = Vec::new();
