@@ -13,6 +13,9 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Letters of 128 bits.
 const BARE_LEN: usize = 26;
 
+/// Letters of a worker's id, 80 bits: it names a process and guards nothing.
+const WORKER_LEN: usize = 16;
+
 /// An id that cannot be one of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid {what}")]
@@ -180,16 +183,28 @@ impl fmt::Debug for Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Fence(pub u64);
 
-/// A worker's process life, `w_<26 letters>`: random, so a restart or a twin of the same name is another one.
+/// A worker's process life, `w_<16 letters>`: random, so a restart or a twin of the same name is another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WorkerId(String);
 
 impl WorkerId {
     /// A new identity.
     pub fn mint() -> Self {
-        // 80 bits: it names a process and guards nothing.
         let letters = random_base32();
-        Self(format!("w_{}", &letters[BARE_LEN - 16..]))
+        Self(format!("w_{}", &letters[BARE_LEN - WORKER_LEN..]))
+    }
+
+    /// A worker's id as a command carried it.
+    ///
+    /// # Errors
+    /// Where the text is no worker's id.
+    pub fn parse(text: &str) -> Result<Self, BadId> {
+        let letters = text.strip_prefix("w_").unwrap_or("");
+        if letters.len() == WORKER_LEN && letters.bytes().all(|b| ALPHABET.contains(&b)) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadId { what: "worker id" })
+        }
     }
 
     /// The id as text.

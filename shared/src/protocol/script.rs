@@ -57,20 +57,51 @@ pub static ALL: [&Script; 17] = [
     &SNAPSHOT, &READ, &LIST, &BEAT, &APPLY, &PAUSE, &INSPECT,
 ];
 
+/// Put around a step where a run is recorded.
+const AUDIT: &str = include_str!("../../../lua/lib/audit.lua");
+
 impl Script {
     /// The text that the server runs. `#!lua` makes it refuse a step that adds while memory is full before the step has
     /// written anything.
     pub fn source(&self) -> String {
-        let flags = self.header("FLAGS").next().unwrap_or("");
-        let mut source = match flags {
+        self.first_line() + &self.body()
+    }
+
+    /// The same with one entry of the run's record written at its end; a step that reads alone stays as it is.
+    pub fn audited_source(&self) -> String {
+        if !self.writes() {
+            return self.source();
+        }
+        let (before, after) = AUDIT
+            .split_once("-- STEP\n")
+            .expect("lua/lib/audit.lua has a place for the step");
+        let after = after.replace("'NAME'", &format!("'{}'", self.name));
+        self.first_line() + before + &self.body() + &after
+    }
+
+    /// Whether it may change anything.
+    pub fn writes(&self) -> bool {
+        self.flags() != "no-writes"
+    }
+
+    fn flags(&self) -> &'static str {
+        self.header("FLAGS").next().unwrap_or("")
+    }
+
+    fn first_line(&self) -> String {
+        match self.flags() {
             "" => "#!lua\n".to_owned(),
             flags => format!("#!lua flags={flags}\n"),
-        };
-        for (_, text) in self.libs {
-            source.push_str(text);
         }
-        source.push_str(self.step);
-        source
+    }
+
+    fn body(&self) -> String {
+        let mut body = String::new();
+        for (_, text) in self.libs {
+            body.push_str(text);
+        }
+        body.push_str(self.step);
+        body
     }
 
     /// Lines of the header that start with `kind`, without it.

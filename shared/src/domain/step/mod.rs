@@ -111,6 +111,11 @@ pub fn step(state: &State, command: &Command, raw_now_ms: u64) -> (State, Reply)
     (state, reply)
 }
 
+/// The pool's time that a step acts at, at `raw_now_ms` of the server's clock.
+pub fn pool_now_ms(state: &State, raw_now_ms: u64) -> u64 {
+    Now::look(state, raw_now_ms).now
+}
+
 /// [`step`] in place, for those who keep no state but the last: its cost does not grow with the pool.
 pub fn advance(state: &mut State, command: &Command, raw_now_ms: u64) -> Reply {
     match &command.action {
