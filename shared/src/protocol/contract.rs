@@ -8,18 +8,20 @@ mod source;
 
 use std::collections::BTreeSet;
 
-use super::script::{ALL, Script};
+use super::script::ALL;
 use super::{Call, Misread, Op, Outcome, Step, Value, decode};
-use samples::{BARE, Visitor, each_step};
+use samples::{Visitor, each_step, sample_reply, text};
 
 /// Commands that change nothing, and may stand in a step flagged `no-writes`.
-const READS: [&str; 17] = [
+const READS: [&str; 19] = [
     "EXISTS",
     "GET",
+    "GETRANGE",
     "HGET",
     "HGETALL",
     "HMGET",
     "PTTL",
+    "STRLEN",
     "TIME",
     "XRANGE",
     "XREVRANGE",
@@ -208,41 +210,6 @@ fn every_reply_of_a_header_is_understood() {
         }
     }
     each_step(&mut Check);
-}
-
-fn text(word: &str) -> Value {
-    Value::Bytes(word.as_bytes().to_vec())
-}
-
-/// A reply as the header's line has it, with a fitting value for each of its words.
-fn sample_reply(script: &Script, line: &'static str, op: &Op) -> (&'static str, Value) {
-    let line = line.split("  ").next().unwrap();
-    let mut words = line.split_whitespace();
-    let tag = words.next().unwrap();
-    assert!(matches!(words.next(), Some("now" | "version")), "{line}");
-    let mut items = vec![text(tag), text(&format!("1 {op}"))];
-    for word in words {
-        match (script.name, word) {
-            // Names of the pairs are in the script's last statement.
-            ("snapshot", "field") => {
-                for name in source::quoted(script.step.rsplit_once("'snapshot'").unwrap().1) {
-                    items.extend([text(&name), text("1")]);
-                }
-            }
-            ("read", "field") => items.extend([text("state"), text("queued")]),
-            ("renew", "status...") => items.push(text("ok")),
-            (_, "value...") => {}
-            (_, "delivery..." | "next..." | "job..." | "fact...") => {}
-            ("read", "pending_reason") => items.push(text("slots")),
-            ("claim", "reason") => items.push(text("empty")),
-            ("settle", "reason") => items.push(text("timeout")),
-            (_, "state" | "status") => items.push(text("failed")),
-            (_, "limit") => items.push(text("max_queued")),
-            (_, "id") => items.push(text(BARE)),
-            _ => items.push(text("1")),
-        }
-    }
-    (tag, Value::Array(items))
 }
 
 #[test]

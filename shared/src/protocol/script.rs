@@ -50,11 +50,14 @@ script!(BEAT, "beat", ["base", "clock"]);
 script!(APPLY, "apply", ["base"]);
 script!(PAUSE, "pause", ["base", "clock", "job"]);
 script!(INSPECT, "inspect", ["base", "clock"]);
+script!(FETCH, "fetch", ["base", "clock"]);
+script!(PIECES, "pieces", ["base", "clock"]);
+script!(HOLDER, "holder", ["base", "clock"]);
 
 /// Every step.
-pub static ALL: [&Script; 17] = [
+pub static ALL: [&Script; 20] = [
     &SUBMIT, &CLAIM, &RENEW, &SETTLE, &APPEND, &FOLLOW, &CANCEL, &REQUEUE, &PURGE, &EXPIRE,
-    &SNAPSHOT, &READ, &LIST, &BEAT, &APPLY, &PAUSE, &INSPECT,
+    &SNAPSHOT, &READ, &LIST, &BEAT, &APPLY, &PAUSE, &INSPECT, &FETCH, &PIECES, &HOLDER,
 ];
 
 /// Put around a step where a run is recorded.

@@ -23,11 +23,11 @@ pub use directory::{ApiKeyRecord, PoolDef, Scope};
 pub use error::{StoreError, Trouble};
 pub use facts::{Given, ServerFacts};
 pub use hints::{Hint, Hints, Watch};
-pub use steps::Event;
 pub use work::WorkWaiter;
 
 use crate::config::{Durability, StoreConfig};
 use crate::domain::PoolName;
+pub use crate::protocol::Event;
 use crate::protocol::{self, Misread, Op, Outcome, Snapshot, Step, Value, script::Script};
 use crate::retry::Retry;
 use crate::telemetry::Metrics;

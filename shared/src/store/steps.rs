@@ -5,25 +5,16 @@ use std::time::{Duration, Instant};
 use super::{Lane, Store, StoreError};
 use crate::domain::{Envelope, JobId, PoolName};
 use crate::protocol::{
-    Append, AppendReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Expire, ExpireReply, Follow,
-    FollowReply, Inspect, InspectReply, List, ListReply, Pause, Purge, PurgeReply, Read, ReadReply,
-    Renew, RenewStatus, Requeue, RequeueReply, Settle, SettleReply, Snapshot, SnapshotReply,
-    Submit, SubmitReply, base,
+    Append, AppendReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Event, Expire, ExpireReply,
+    Fetch, FetchReply, Follow, FollowReply, Holder, HolderReply, Inspect, InspectReply, Kept, List,
+    ListReply, Pause, Pieces, Purge, PurgeReply, Read, ReadReply, Renew, RenewStatus, Requeue,
+    RequeueReply, Settle, SettleReply, Snapshot, SnapshotReply, Submit, SubmitReply, base,
 };
 
 /// How long it is remembered which pool a key was used in: a day, as keys are by default.
 const KEY_ROUTE_MS: u64 = 86_400_000;
 /// Pause between two looks for a submit that took a key and has not arrived yet.
 const KEY_LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// A piece of a job's stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// `<fence>-<n>`: rises over deliveries.
-    pub id: String,
-    /// As the worker published it.
-    pub data: Vec<u8>,
-}
 
 /// Declares a method for each step.
 macro_rules! steps {
@@ -113,19 +104,13 @@ impl Store {
             },
             _ => return Ok(None),
         };
-        let record = self.record_of_key(&routed, &other, hash).await?;
-        if let Some((bare, body_hash)) = record.as_deref().and_then(|r| r.split_once(' ')) {
-            let id =
-                JobId::from_bare(&other, bare).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-            let lives = format!("{}:job:{bare}", base(&other));
-            if self.command(redis::cmd("EXISTS").arg(lives)).await? {
-                let same = body_hash == step.idempotency.body_hash;
-                return Ok(Some(if same {
-                    SubmitReply::Duplicate(id)
-                } else {
-                    SubmitReply::Conflict(id)
-                }));
-            }
+        if let Some((id, body_hash)) = self.holder_of_key(&routed, &other, hash).await? {
+            let same = body_hash == step.idempotency.body_hash;
+            return Ok(Some(if same {
+                SubmitReply::Duplicate(id)
+            } else {
+                SubmitReply::Conflict(id)
+            }));
         }
         self.command::<()>(
             redis::cmd("SET")
@@ -138,24 +123,31 @@ impl Store {
         Ok(None)
     }
 
-    /// What a pool remembers of a key that was taken for it. A submit that took the key less than its time-out ago may
+    /// The job and its request's digest that a pool has of a key that was taken for it. A submit that took the key less than its time-out ago may
     /// still be on its way there, so it is waited for.
-    async fn record_of_key(
+    async fn holder_of_key(
         &self,
         routed: &str,
         pool: &PoolName,
         hash: &str,
-    ) -> Result<Option<String>, StoreError> {
-        let key = format!("{}:idempotency:{hash}", base(pool));
+    ) -> Result<Option<(JobId, String)>, StoreError> {
+        let look = Holder {
+            pool: pool.clone(),
+            key_hash: hash.to_owned(),
+        };
         let started = Instant::now();
         loop {
-            let record: Option<String> = self.command(redis::cmd("GET").arg(&key)).await?;
+            match self.run(&look).await {
+                Ok(HolderReply::Job { id, body_hash }) => return Ok(Some((id, body_hash))),
+                Ok(HolderReply::Unknown) | Err(StoreError::NoPool(_)) => {}
+                Err(error) => return Err(error),
+            }
             let left_ms: i64 = self.command(redis::cmd("PTTL").arg(routed)).await?;
             let age_ms = KEY_ROUTE_MS.saturating_sub(u64::try_from(left_ms).unwrap_or(0));
             let on_its_way = Duration::from_millis(age_ms) < self.0.timeout
                 && started.elapsed() < self.0.timeout;
-            if record.is_some() || !on_its_way {
-                return Ok(record);
+            if !on_its_way {
+                return Ok(None);
             }
             tokio::time::sleep(KEY_LOOK_AGAIN).await;
         }
@@ -182,10 +174,13 @@ impl Store {
     /// # Errors
     /// Where the store cannot say, or holds something else.
     pub async fn envelope(&self, id: &JobId) -> Result<Option<Envelope>, StoreError> {
-        let Some(bytes) = self.get(id, "envelope").await? else {
+        let kept = self
+            .fetch(id, Kept::Envelope, 0, Fetch::WHOLE_BYTES)
+            .await?;
+        if kept.size == 0 {
             return Ok(None);
-        };
-        Envelope::from_bytes(&bytes)
+        }
+        Envelope::from_bytes(&kept.bytes)
             .map(Some)
             .map_err(|e| StoreError::Corrupt(format!("envelope of {id}: {e}")))
     }
@@ -195,11 +190,12 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn result(&self, id: &JobId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.get(id, "result").await
+        let kept = self.fetch(id, Kept::Result, 0, Fetch::WHOLE_BYTES).await?;
+        Ok((kept.size > 0).then_some(kept.bytes))
     }
 
-    /// The model's body if it has at most `max_bytes`, at least 1; a larger one is not fetched. None where there is none,
-    /// or once it is gone, or where it is larger.
+    /// The model's body if it has at most `max_bytes`; of a larger one no more is read. None where there is none, or once it
+    /// is gone, or where it is larger.
     ///
     /// # Errors
     /// Where the store cannot say.
@@ -208,11 +204,9 @@ impl Store {
         id: &JobId,
         max_bytes: usize,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        // One byte more tells a larger one; a result that is not there reads as empty.
-        let bytes = self
-            .result_piece(id, 0, max_bytes.saturating_add(1))
-            .await?;
-        Ok((1..=max_bytes).contains(&bytes.len()).then_some(bytes))
+        let kept = self.fetch(id, Kept::Result, 0, max_bytes as u64).await?;
+        let whole = kept.size > 0 && kept.size == kept.bytes.len() as u64;
+        Ok(whole.then_some(kept.bytes))
     }
 
     /// Bytes of the model's body; 0 where there is none, or once it is gone.
@@ -220,8 +214,8 @@ impl Store {
     /// # Errors
     /// Where the store cannot say.
     pub async fn result_bytes(&self, id: &JobId) -> Result<usize, StoreError> {
-        let key = format!("{}:result:{}", base(id.pool()), id.bare());
-        self.command(redis::cmd("STRLEN").arg(&key)).await
+        let kept = self.fetch(id, Kept::Result, 0, 0).await?;
+        usize::try_from(kept.size).map_err(|e| StoreError::Corrupt(e.to_string()))
     }
 
     /// At most `max_bytes`, at least 1, of the model's body from the byte `from` on; fewer at its end, none once it is gone.
@@ -234,16 +228,26 @@ impl Store {
         from: usize,
         max_bytes: usize,
     ) -> Result<Vec<u8>, StoreError> {
-        let key = format!("{}:result:{}", base(id.pool()), id.bare());
-        let last = from.saturating_add(max_bytes).saturating_sub(1);
-        let mut range = redis::cmd("GETRANGE");
-        range.arg(&key).arg(from).arg(last);
-        self.command_on(&range, Lane::Bulk).await
+        let kept = self
+            .fetch(id, Kept::Result, from as u64, max_bytes as u64)
+            .await?;
+        Ok(kept.bytes)
     }
 
-    async fn get(&self, id: &JobId, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = format!("{}:{what}:{}", base(id.pool()), id.bare());
-        self.command(redis::cmd("GET").arg(&key)).await
+    async fn fetch(
+        &self,
+        id: &JobId,
+        what: Kept,
+        from: u64,
+        max_bytes: u64,
+    ) -> Result<FetchReply, StoreError> {
+        let step = Fetch {
+            id: id.clone(),
+            what,
+            from,
+            max_bytes,
+        };
+        self.run_on(&step, Lane::Bulk).await
     }
 
     /// Pieces of a job's stream after `after`, at most `count`.
@@ -256,19 +260,12 @@ impl Store {
         after: Option<&str>,
         count: usize,
     ) -> Result<Vec<Event>, StoreError> {
-        let key = format!("{}:events:{}", base(id.pool()), id.bare());
-        let start = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
-        type Entry = (String, Vec<(String, Vec<u8>)>);
-        let mut range = redis::cmd("XRANGE");
-        range.arg(&key).arg(&start).arg("+").arg("COUNT").arg(count);
-        let entries: Vec<Entry> = self.command_on(&range, Lane::Bulk).await?;
-        Ok(entries
-            .into_iter()
-            .filter_map(|(id, fields)| {
-                let (_, data) = fields.into_iter().next()?;
-                Some(Event { id, data })
-            })
-            .collect())
+        let step = Pieces {
+            id: id.clone(),
+            after: after.map(str::to_owned),
+            count: count as u64,
+        };
+        self.run_on(&step, Lane::Bulk).await
     }
 
     /// What each worker of a pool last said of itself, as JSON.

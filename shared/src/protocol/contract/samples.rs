@@ -1,14 +1,17 @@
-//! One of each step.
+//! One of each step, and of each reply.
 
+use super::super::script::Script;
 use super::super::{
-    Append, Apply, Beat, Cancel, Claim, Expire, Follow, Inspect, List, NextClaim, Pause, Purge,
-    Read, Renew, RenewItem, Requeue, Settle, Snapshot, Step, Submit,
+    Append, Apply, Beat, Cancel, Claim, Expire, Fetch, Follow, Holder, Inspect, Kept, List,
+    NextClaim, Op, Pause, Pieces, Purge, Read, Renew, RenewItem, Requeue, Settle, Snapshot, Step,
+    Submit, Value,
 };
+use super::source;
 use crate::config::PoolConfig;
 use crate::domain::{DeadReason, Fence, JobId, Owner, PoolName, State, Usage, Verdict, WorkerId};
 
 /// A bare job id.
-pub(super) const BARE: &str = "0123456789abcdefghjkmnpqrs";
+const BARE: &str = "0123456789abcdefghjkmnpqrs";
 
 /// What looks at a step of any type.
 pub(super) trait Visitor {
@@ -104,7 +107,7 @@ pub(super) fn each_step(visitor: &mut impl Visitor) {
     visitor.visit(&List {
         pool: pool.clone(),
         tenant,
-        after: Some(id),
+        after: Some(id.clone()),
         cursor: Some(1),
         state: Some(State::Queued),
         dead: false,
@@ -127,10 +130,61 @@ pub(super) fn each_step(visitor: &mut impl Visitor) {
         paused: Some(true),
         draining: None,
     });
+    visitor.visit(&Fetch {
+        id: id.clone(),
+        what: Kept::Result,
+        from: 0,
+        max_bytes: 1,
+    });
+    visitor.visit(&Pieces {
+        id: id.clone(),
+        after: None,
+        count: 1,
+    });
+    visitor.visit(&Holder {
+        pool: pool.clone(),
+        key_hash: "k".into(),
+    });
     visitor.visit(&Inspect {
         pool,
         index: "jobs".into(),
         start: 0,
         count: 1,
     });
+}
+
+/// A string of a reply.
+pub(super) fn text(word: &str) -> Value {
+    Value::Bytes(word.as_bytes().to_vec())
+}
+
+/// A reply as the header's line has it, with a fitting value for each of its words.
+pub(super) fn sample_reply(script: &Script, line: &'static str, op: &Op) -> (&'static str, Value) {
+    let line = line.split("  ").next().unwrap();
+    let mut words = line.split_whitespace();
+    let tag = words.next().unwrap();
+    assert!(matches!(words.next(), Some("now" | "version")), "{line}");
+    let mut items = vec![text(tag), text(&format!("1 {op}"))];
+    for word in words {
+        match (script.name, word) {
+            // Names of the pairs are in the script's last statement.
+            ("snapshot", "field") => {
+                for name in source::quoted(script.step.rsplit_once("'snapshot'").unwrap().1) {
+                    items.extend([text(&name), text("1")]);
+                }
+            }
+            ("read", "field") => items.extend([text("state"), text("queued")]),
+            ("renew", "status...") => items.push(text("ok")),
+            (_, "value...") => {}
+            (_, "delivery..." | "next..." | "job..." | "fact..." | "piece...") => {}
+            ("read", "pending_reason") => items.push(text("slots")),
+            ("claim", "reason") => items.push(text("empty")),
+            ("settle", "reason") => items.push(text("timeout")),
+            (_, "state" | "status") => items.push(text("failed")),
+            (_, "limit") => items.push(text("max_queued")),
+            (_, "id") => items.push(text(BARE)),
+            _ => items.push(text("1")),
+        }
+    }
+    (tag, Value::Array(items))
 }
