@@ -1,5 +1,6 @@
 //! What every role of Tidegate shares: settings, telemetry, shutdown and retry.
 
+pub mod audit;
 pub mod config;
 pub mod doctor;
 pub mod domain;

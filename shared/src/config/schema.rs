@@ -165,6 +165,7 @@ static STORE: &[Setting] = &[
     text("master_name", names::label),
     text("ca_file", names::text),
     text("password_file", names::text),
+    flag("audit"),
 ];
 
 static INGRESS: &[Setting] = &[

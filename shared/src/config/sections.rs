@@ -68,6 +68,9 @@ pub struct StoreConfig {
     /// File with the store's password, at most 64 KiB; its trailing line end is not part of the password. Empty: the
     /// password of the address, if any.
     pub password_file: String,
+    /// Every step that may write is recorded in the store as well, for tests and investigations; it grows the store's
+    /// memory. On in all processes of a store or in none.
+    pub audit: bool,
     /// What `password_file` held when the configuration was loaded; empty without one. Never written out.
     #[serde(skip)]
     pub password: Secret,
@@ -85,6 +88,7 @@ impl Default for StoreConfig {
             master_name: "mymaster".into(),
             ca_file: String::new(),
             password_file: String::new(),
+            audit: false,
             password: Secret::default(),
         }
     }

@@ -20,7 +20,7 @@ pub(super) enum Life {
 }
 
 /// A pool's keys that are bounded by its jobs, its workers or its definition.
-const BOUNDED: [&str; 13] = [
+const BOUNDED: [&str; 14] = [
     "pool",
     "state",
     "jobs",
@@ -34,6 +34,7 @@ const BOUNDED: [&str; 13] = [
     "workers",
     "marker",
     "levels",
+    "audit",
 ];
 
 /// Reads a key's name.

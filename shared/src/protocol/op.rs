@@ -19,6 +19,11 @@ impl Op {
         Self(format!("{:08x}{number:x}", *PROCESS))
     }
 
+    /// The one that a recorded command carried.
+    pub fn recorded(text: String) -> Self {
+        Self(text)
+    }
+
     /// Its text, the last argument of a step's command.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,6 +1,7 @@
 //! The only code that names the Redis client. A store is a list of steps; each is bounded in time, and what went wrong
 //! is classed once.
 
+mod audit;
 mod clock;
 mod connection;
 mod directory;
@@ -103,6 +104,11 @@ impl Store {
             info = info.set_redis_settings(login);
         }
         let client = Client::open(info).map_err(bad)?;
+        if config.audit {
+            tracing::warn!(
+                "store.audit is on: every step is recorded in the store, bodies and all, and its memory grows with each"
+            );
+        }
         let timeout = Duration::from_millis(config.command_timeout_ms);
         // Commands share connections; a few are enough to keep one slow reply from delaying all others.
         // Renewals have a second one ready: when the first is given up after a time-out, a slow store leaves no time within
@@ -120,7 +126,11 @@ impl Store {
             scripts: protocol::script::ALL
                 .iter()
                 .map(|script| {
-                    let source = script.source();
+                    let source = if config.audit {
+                        script.audited_source()
+                    } else {
+                        script.source()
+                    };
                     let hash = redis::Script::new(&source).get_hash().to_owned();
                     (script.name, Loaded { source, hash })
                 })
