@@ -21,6 +21,8 @@ pub struct LocalOptions {
     pub port: Option<u16>,
     /// Further settings, each a name and its value.
     pub settings: Vec<(String, String)>,
+    /// Further environment of the server's process.
+    pub env: Vec<(String, String)>,
 }
 
 /// Why there is no server.
@@ -190,6 +192,7 @@ fn spawn(dir: &Path, socket: &Path, options: &LocalOptions) -> Result<Child, Loc
         for (name, value) in &options.settings {
             command.arg(format!("--{name}")).arg(value);
         }
+        command.envs(options.env.iter().map(|(name, value)| (name, value)));
         // The server holds the lock as its standard input, for exactly as long as it lives: also where we are killed.
         let held = lock
             .try_clone()

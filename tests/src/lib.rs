@@ -7,6 +7,7 @@
 mod binary;
 mod client;
 mod commands;
+mod preload;
 mod process;
 mod proxy;
 mod rig;
@@ -15,6 +16,7 @@ mod wait;
 
 pub use client::{Api, Reply, chat, job, terminal};
 pub use commands::CliReply;
+pub use preload::Clock;
 pub use process::{Proc, Signal};
 pub use proxy::{Direction, Held, Proxy, Upstream};
 pub use rig::{Options, Rig};

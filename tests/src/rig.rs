@@ -36,6 +36,8 @@ pub struct Options {
     pub max_body_bytes: u64,
     /// All roles reach the store through the proxy.
     pub through_proxy: bool,
+    /// Further environment of the store's process.
+    pub store_env: Vec<(String, String)>,
     /// The simulated GPU server.
     pub gpu: gpu::Config,
     /// Share of the machine, 1 to 4.
@@ -53,6 +55,7 @@ impl Default for Options {
             backoff_ms: 200,
             max_body_bytes: 16 * 1024 * 1024,
             through_proxy: false,
+            store_env: Vec::new(),
             gpu: gpu::Config::default(),
             weight: 1,
         }
@@ -101,6 +104,7 @@ impl Rig {
         let local = LocalOptions {
             durable: true,
             settings: vec![("maxmemory".into(), "4gb".into())],
+            env: options.store_env.clone(),
             ..LocalOptions::default()
         };
         let store = LocalServer::start(local).expect("a private store");
@@ -231,7 +235,12 @@ backoff_ms = {backoff_ms}
 
     /// Starts one more ingress.
     pub async fn start_ingress(&mut self) {
-        let (process, url) = self.role("ingress", &[]).await;
+        self.start_ingress_with(&[]).await;
+    }
+
+    /// Starts one more ingress with settings of its own.
+    pub async fn start_ingress_with(&mut self, settings: &[(&str, &str)]) {
+        let (process, url) = self.role("ingress", settings).await;
         self.api.add_base(url.clone());
         self.operator.add_base(url.clone());
         self.ingress.push((process, url));
@@ -239,7 +248,12 @@ backoff_ms = {backoff_ms}
 
     /// Starts one more reaper.
     pub async fn start_reaper(&mut self) {
-        let (process, _) = self.role("reaper", &[]).await;
+        self.start_reaper_with(&[]).await;
+    }
+
+    /// Starts one more reaper with settings of its own.
+    pub async fn start_reaper_with(&mut self, settings: &[(&str, &str)]) {
+        let (process, _) = self.role("reaper", settings).await;
         self.reapers.push(process);
     }
 

@@ -1,0 +1,76 @@
+//! Small libraries in C that are loaded into a process under test (`LD_PRELOAD`), and what steers them.
+//!
+//! They do what no signal and no proxy can: a wall clock that is wrong or steps. Each is compiled with `cc`, which a Rust
+//! toolchain has anyway, and kept beside the built programs.
+
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::NamedTempFile;
+
+/// Steers the wall clock of every process that was started with its [`Clock::env`].
+#[derive(Debug)]
+pub struct Clock {
+    file: NamedTempFile,
+}
+
+impl Clock {
+    /// A clock that is right so far, apart by `shift_ms` milliseconds.
+    ///
+    /// # Panics
+    /// When there is no `cc`, or no place for its file.
+    pub fn shifted(shift_ms: i64) -> Self {
+        let file = NamedTempFile::new().expect("a file for the shift");
+        let clock = Self { file };
+        clock.shift(shift_ms);
+        clock
+    }
+
+    /// Steps the clock: from now on it is apart from the true one by `shift_ms`.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    pub fn shift(&self, shift_ms: i64) {
+        self.file
+            .as_file()
+            .write_all_at(&shift_ms.to_ne_bytes(), 0)
+            .expect("the shift is written");
+    }
+
+    /// The environment of a process that goes by this clock.
+    pub fn env(&self) -> [(&'static str, String); 2] {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| library("clock", include_str!("preload/clock.c")));
+        [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("TIDEGATE_TEST_CLOCK", self.file.path().display().to_string()),
+        ]
+    }
+}
+
+/// Compiles `source` to `<target>/<profile>/preload-<name>.so`. Several tests may do so at once: each writes a file of its
+/// own and renames it.
+pub(crate) fn library(name: &str, source: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own program");
+    let built = |dir: &Path| dir.ends_with("debug") || dir.ends_with("release");
+    let profile_dir = test
+        .ancestors()
+        .find(|dir| built(dir))
+        .expect("cargo keeps programs in <target>/<profile>");
+    let code = profile_dir.join(format!("preload-{name}-{}.c", std::process::id()));
+    let made = code.with_extension("so");
+    let library = profile_dir.join(format!("preload-{name}.so"));
+    std::fs::write(&code, source).expect("the target directory is writable");
+    let output = Command::new("cc")
+        .args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o"])
+        .args([&made, &code])
+        .output()
+        .expect("there is a C compiler, `cc`: it links Rust programs, too");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cc: {said}");
+    let _ = std::fs::remove_file(&code);
+    std::fs::rename(&made, &library).expect("both are in one directory");
+    library
+}
