@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod doctor;
-mod dump;
-mod invariants;
+mod echo;
+mod mixer;
 mod program;
 mod reference;
 mod rig;
