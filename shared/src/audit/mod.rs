@@ -5,6 +5,7 @@
 //! reference and names the first entry at which the two part.
 
 mod counts;
+pub mod dump;
 mod entry;
 pub mod invariants;
 mod ledger;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use redis::Connection;
+use tidegate_shared::audit::dump::{self, Dump};
 use tidegate_shared::local::{LocalOptions, LocalServer};
 use tidegate_shared::protocol::{self, Op, Outcome, Step, Value, script};
 
@@ -57,6 +58,26 @@ impl Rig {
             .query(&mut self.connection)
             .unwrap_or_else(|e| panic!("{}: {e}", call.script.name));
         protocol::decode(step, &op, plain(value)).unwrap()
+    }
+
+    /// Reads all keys of a pool.
+    pub(crate) fn dump(&mut self, base: &str) -> Dump {
+        let (mut dump, mut cursor) = (Dump::default(), "0".to_owned());
+        loop {
+            let rows: Vec<dump::Row>;
+            (cursor, rows) = redis::cmd("EVAL")
+                .arg(dump::SCRIPT)
+                .arg(1)
+                .arg(base)
+                .arg(&cursor)
+                .arg(1000)
+                .query(&mut self.connection)
+                .unwrap();
+            dump.extend(rows);
+            if cursor == "0" {
+                return dump;
+            }
+        }
     }
 
     /// Runs a plain command.

@@ -1,5 +1,7 @@
 //! Runs a program on the server and on the reference, and compares reply and whole state after every command.
 
+use tidegate_shared::audit::dump::{self, Content, Dump};
+use tidegate_shared::audit::invariants;
 use tidegate_shared::config::PoolConfig;
 use tidegate_shared::domain::step::{Action, Command, Reply, State, step};
 use tidegate_shared::domain::{Fence, JobId, Owner, PoolName, Usage, WorkerId};
@@ -8,8 +10,6 @@ use tidegate_shared::protocol::{
     NextClaim, Outcome, Pause, Purge, Renew, RenewItem, Requeue, Settle, Step, Submit, base,
 };
 
-use crate::dump::{self, Content, Dump};
-use crate::invariants;
 use crate::program::{Fault, Limit, Move, Pick, Program, SettingsChoice};
 use crate::rig::Rig;
 use crate::seen::{Seen, note};
@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
                 "{command:?}\n  server:    {reply:?}\n  reference: {expected:?}"
             ));
         }
-        if let Some(report) = dump::difference(&server, &dump::of_reference(&state)) {
+        if let Some(report) = dump::difference(&server, &dump::of_reference(&state), raw_ms) {
             return Err(format!(
                 "{command:?}\nreplied {reply:?} at {now_ms:?}\n{report}"
             ));
@@ -91,9 +91,9 @@ impl<'a> Run<'a> {
     /// Everything the server keeps, and its clock at the step, worked out from the pool's: a step that met a clock that
     /// went back changed the difference of the two.
     fn dump(&mut self, now_ms: Option<u64>) -> (Dump, u64) {
-        let dump = dump::of_server(self.rig, &base(&self.pool));
+        let dump = self.rig.dump(&base(&self.pool));
         if let Some(now_ms) = now_ms {
-            let skew: i64 = match dump.get("state").map(|entry| entry.content()) {
+            let skew: i64 = match dump.content("state") {
                 Some(Content::Fields(fields)) => {
                     fields.get("skew").map_or(0, |v| v.parse().unwrap())
                 }

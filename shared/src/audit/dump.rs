@@ -1,91 +1,107 @@
 //! Everything that a pool keeps, as the server has it and as the reference says it should.
 //!
-//! A field that is zero or empty counts as one that is not there: no step tells the two apart.
+//! A field that is zero or empty counts as one that is not there: no step tells the two apart. What a worker says of itself
+//! is shown to people and read by no step; it is left out, and so is the record itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tidegate_shared::domain::step::{Record, Scored, State};
-
-use crate::rig::Rig;
+use crate::domain::step::{Record, Scored, State};
 
 /// One key's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+#[allow(missing_docs, reason = "each is one of Redis's types")]
+pub enum Content {
     Fields(BTreeMap<String, String>),
     Scores(BTreeMap<String, u64>),
     Text(String),
     Stream(Vec<(String, String)>),
 }
 
-/// One key: its content, and when the server drops it by itself, by the server's clock.
+/// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+struct Key {
     content: Content,
+    /// When the server drops it by itself, by the server's clock.
     until_raw_ms: Option<u64>,
 }
 
-impl Entry {
-    /// What the key holds.
-    pub(crate) fn content(&self) -> &Content {
-        &self.content
+/// Keys, without the pool's prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dump(BTreeMap<String, Key>);
+
+impl Dump {
+    /// What a key holds.
+    pub fn content(&self, name: &str) -> Option<&Content> {
+        self.0.get(name).map(|key| &key.content)
+    }
+
+    /// Leaves a key out, where the two sides cannot know the same.
+    pub fn leave_out(&mut self, name: &str) {
+        self.0.remove(name);
     }
 }
 
-/// Keys, without the pool's prefix.
-pub(crate) type Dump = BTreeMap<String, Entry>;
-
-/// A script reads TIME once, and the server counts a TTL from when the command runs: apart where the machine is busy. The
-/// retentions of these tests lie further from each other.
+/// A script reads TIME once, and the server may count a TTL from when the command runs: apart where the machine is busy.
 const TTL_TOLERANCE_MS: u64 = 450;
 
-const READ_ALL: &str = r"
+/// Reads a piece of all keys of a pool: KEYS[1] is its prefix, ARGV[1] where to go on (0: at the beginning), ARGV[2] how
+/// many keys at a time. Replies where to go on (0: that was all) and [`Row`]s.
+pub const SCRIPT: &str = r"
 local out = {}
-for _, k in ipairs(redis.call('KEYS', KEYS[1] .. ':*')) do
+local piece = redis.call('SCAN', ARGV[1], 'MATCH', KEYS[1] .. ':*', 'COUNT', ARGV[2])
+for _, k in ipairs(piece[2]) do
   local kind = redis.call('TYPE', k).ok
+  local name = string.sub(k, #KEYS[1] + 2)
   local body
-  if kind == 'hash' then body = redis.call('HGETALL', k)
+  if name == 'audit' then body = nil
+  elseif kind == 'hash' then body = redis.call('HGETALL', k)
   elseif kind == 'zset' then body = redis.call('ZRANGE', k, 0, -1, 'WITHSCORES')
   elseif kind == 'string' then body = { redis.call('GET', k) }
   elseif kind == 'stream' then
     body = {}
     for _, e in ipairs(redis.call('XRANGE', k, '-', '+')) do body[#body + 1] = e[1]; body[#body + 1] = e[2][2] end
   end
-  out[#out + 1] = { string.sub(k, #KEYS[1] + 2), kind, string.format('%.0f', redis.call('PEXPIRETIME', k)), body }
+  if body then out[#out + 1] = { name, kind, string.format('%.0f', redis.call('PEXPIRETIME', k)), body } end
 end
-return out";
+return { piece[1], out }";
 
-/// Reads all keys of a pool.
-pub(crate) fn of_server(rig: &mut Rig, base: &str) -> Dump {
-    type Row = (String, String, String, Vec<String>);
-    let rows: Vec<Row> = redis::cmd("EVAL")
-        .arg(READ_ALL)
-        .arg(1)
-        .arg(base)
-        .query(&mut rig.connection)
-        .unwrap();
-    let mut dump = Dump::new();
-    for (name, kind, expires_at, body) in rows {
-        // What a worker says of itself is shown to people and read by no step.
-        if name.starts_with("worker:") {
-            continue;
-        }
-        let pairs = || {
-            body.chunks_exact(2)
-                .map(|pair| (pair[0].clone(), pair[1].clone()))
-        };
-        let content = match kind.as_str() {
-            "hash" => Content::Fields(pairs().collect()),
-            "zset" => Content::Scores(pairs().map(|(m, s)| (m, s.parse().unwrap())).collect()),
-            "string" => Content::Text(body[0].clone()),
-            "stream" => Content::Stream(pairs().collect()),
-            other => panic!("{name}: {other}"),
-        };
-        // Below zero: no TTL.
-        let until_raw_ms = expires_at.parse().ok();
-        put(&mut dump, name, content, until_raw_ms);
+/// A key as [`SCRIPT`] gives it: its name, its type, when it is dropped, and what is in it.
+pub type Row = (String, String, i64, Vec<Vec<u8>>);
+
+/// A value for people: text as it is, other bytes escaped.
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.escape_ascii().to_string(),
     }
-    dump
+}
+
+impl Extend<Row> for Dump {
+    fn extend<I: IntoIterator<Item = Row>>(&mut self, rows: I) {
+        for (name, kind, expires_at, body) in rows {
+            if name.starts_with("worker:") {
+                continue;
+            }
+            let pairs = || {
+                body.chunks_exact(2)
+                    .map(|pair| (text(&pair[0]), text(&pair[1])))
+            };
+            let content = match kind.as_str() {
+                "hash" => Content::Fields(pairs().collect()),
+                "zset" => Content::Scores(
+                    pairs()
+                        .map(|(member, score)| (member, score.parse().unwrap_or(u64::MAX)))
+                        .collect(),
+                ),
+                "stream" => Content::Stream(pairs().collect()),
+                _ => Content::Text(body.first().map(|bytes| text(bytes)).unwrap_or_default()),
+            };
+            // Below zero: no TTL.
+            let until_raw_ms = u64::try_from(expires_at).ok();
+            put(self, name, content, until_raw_ms);
+        }
+    }
 }
 
 fn put(dump: &mut Dump, name: String, content: Content, until_raw_ms: Option<u64>) {
@@ -103,13 +119,11 @@ fn put(dump: &mut Dump, name: String, content: Content, until_raw_ms: Option<u64
         Content::Text(_) => false,
     };
     if !empty {
-        dump.insert(
-            name,
-            Entry {
-                content,
-                until_raw_ms,
-            },
-        );
+        let key = Key {
+            content,
+            until_raw_ms,
+        };
+        dump.0.insert(name, key);
     }
 }
 
@@ -134,13 +148,9 @@ fn flag(on: bool) -> String {
     u8::from(on).to_string()
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 /// What the reference says the server should keep.
-pub(crate) fn of_reference(state: &State) -> Dump {
-    let mut dump = Dump::new();
+pub fn of_reference(state: &State) -> Dump {
+    let mut dump = Dump::default();
     put_pool(&mut dump, state);
     for (id, record) in &state.jobs {
         put_job(&mut dump, id, record);
@@ -290,7 +300,7 @@ fn put_job(dump: &mut Dump, id: &str, r: &Record) {
         for (fence, handing) in &r.deliveries {
             let mut line = format!("{} {}", handing.worker, handing.claimed_at);
             if let Some((at, outcome)) = handing.ended {
-                write!(line, " {at} {outcome}").unwrap();
+                line = format!("{line} {at} {outcome}");
             }
             all.insert(format!("d{fence}"), line);
         }
@@ -321,12 +331,12 @@ fn put_job(dump: &mut Dump, id: &str, r: &Record) {
     );
 }
 
-/// Says what differs; nothing where both are the same.
-pub(crate) fn difference(server: &Dump, reference: &Dump) -> Option<String> {
+/// Says what differs at `raw_now_ms` of the server's clock; nothing where both are the same.
+pub fn difference(server: &Dump, reference: &Dump, raw_now_ms: u64) -> Option<String> {
     let mut report = String::new();
-    let names: std::collections::BTreeSet<_> = server.keys().chain(reference.keys()).collect();
+    let names: BTreeSet<_> = server.0.keys().chain(reference.0.keys()).collect();
     for name in names {
-        let (is, should) = (server.get(name), reference.get(name));
+        let (is, should) = (server.0.get(name), reference.0.get(name));
         let same = match (is, should) {
             (Some(is), Some(should)) => {
                 let ttl_fits = match (is.until_raw_ms, should.until_raw_ms) {
@@ -335,14 +345,17 @@ pub(crate) fn difference(server: &Dump, reference: &Dump) -> Option<String> {
                 };
                 is.content == should.content && ttl_fits
             }
-            _ => false,
+            // The reference drops nothing by itself.
+            (None, Some(should)) => should
+                .until_raw_ms
+                .is_some_and(|until| until <= raw_now_ms + TTL_TOLERANCE_MS),
+            (Some(_), None) | (None, None) => false,
         };
         if !same {
-            writeln!(
+            let _ = writeln!(
                 report,
                 "{name}\n  server:    {is:?}\n  reference: {should:?}"
-            )
-            .unwrap();
+            );
         }
     }
     (!report.is_empty()).then_some(report)
