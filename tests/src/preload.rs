@@ -45,7 +45,7 @@ impl Clock {
         let library = LIBRARY.get_or_init(|| library("clock", include_str!("preload/clock.c")));
         [
             ("LD_PRELOAD", library.display().to_string()),
-            ("TIDEGATE_TEST_CLOCK", self.file.path().display().to_string()),
+            ("PRELOADED_CLOCK", self.file.path().display().to_string()),
         ]
     }
 }
@@ -73,4 +73,24 @@ pub(crate) fn library(name: &str, source: &str) -> PathBuf {
     let _ = std::fs::remove_file(&code);
     std::fs::rename(&made, &library).expect("both are in one directory");
     library
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_shifted_clock_is_seen_by_the_process_and_can_step() {
+        let clock = Clock::shifted(-3_600_000);
+        let apart_s = || {
+            let output = Command::new("date").arg("+%s").envs(clock.env()).output();
+            let said = String::from_utf8(output.unwrap().stdout).unwrap();
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            said.trim().parse::<i64>().unwrap() - i64::try_from(now.unwrap().as_secs()).unwrap()
+        };
+        assert!((-3_601..=-3_599).contains(&apart_s()), "{}", apart_s());
+        clock.shift(60_000);
+        assert!((59..=61).contains(&apart_s()), "{}", apart_s());
+    }
 }

@@ -1,6 +1,6 @@
 /* Shifts the wall clock of the process it is preloaded into, and leaves its monotonic clocks alone.
  *
- * The shift is one 64-bit count of milliseconds in the file that TIDEGATE_TEST_CLOCK names, mapped, so that whoever
+ * The shift is one 64-bit count of milliseconds in the file that PRELOADED_CLOCK names, mapped, so that whoever
  * writes to that file steps the clock at once. The system call is made directly: looking up the next function would
  * allocate, and an allocator may read the clock before it is ready. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 static volatile int64_t *shift_ms;
 
 __attribute__((constructor)) static void open_shift(void) {
-  const char *path = getenv("TIDEGATE_TEST_CLOCK");
+  const char *path = getenv("PRELOADED_CLOCK");
   int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
   if (file < 0) return;
   void *at = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);

@@ -5,6 +5,7 @@
 
 mod cancel;
 mod cancel_race;
+mod clocks;
 mod common;
 mod dead_letters;
 mod deploy;
