@@ -21,4 +21,5 @@ mod long_jobs;
 mod lost_claims;
 mod poison;
 mod same_name;
+mod slot_leaks;
 mod slots;
