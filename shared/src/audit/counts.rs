@@ -45,7 +45,8 @@ pub struct Counts {
     pub steps_back: u64,
     /// Deliveries, each with a fence of its own.
     pub fences: u64,
-    /// Deliveries whose owner had been used before: 0 in every good run.
+    /// Deliveries whose owner had been used before: a claim that was sent again within its deadline, yet came after what it
+    /// had brought was settled. The new delivery has nobody who works on it, and lapses.
     pub owners_again: u64,
     /// Most leases at once.
     pub peak_leases: u64,

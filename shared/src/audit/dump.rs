@@ -46,7 +46,7 @@ impl Dump {
 const TTL_TOLERANCE_MS: u64 = 450;
 
 /// Reads a piece of all keys of a pool: KEYS[1] is its prefix, ARGV[1] where to go on (0: at the beginning), ARGV[2] how
-/// many keys at a time. Replies where to go on (0: that was all) and [`Row`]s.
+/// many keys at a time. Replies where to go on (0: that was all), [`Row`]s, and the server's clock in ms.
 pub const SCRIPT: &str = r"
 local out = {}
 local piece = redis.call('SCAN', ARGV[1], 'MATCH', KEYS[1] .. ':*', 'COUNT', ARGV[2])
@@ -64,7 +64,8 @@ for _, k in ipairs(piece[2]) do
   end
   if body then out[#out + 1] = { name, kind, string.format('%.0f', redis.call('PEXPIRETIME', k)), body } end
 end
-return { piece[1], out }";
+local time = redis.call('TIME')
+return { piece[1], out, string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)) }";
 
 /// A key as [`SCRIPT`] gives it: its name, its type, when it is dropped, and what is in it.
 pub type Row = (String, String, i64, Vec<Vec<u8>>);
@@ -232,7 +233,7 @@ fn put_pool(dump: &mut Dump, state: &State) {
         ]);
         put(dump, "pool".into(), content, None);
     }
-    let (clock, counters) = (&state.clock, &state.counters);
+    let (clock, counters, epoch) = (&state.clock, &state.counters, &state.epoch);
     let content = fields(&[
         ("clock", clock.last.to_string()),
         ("skew", clock.skew.to_string()),
@@ -246,6 +247,11 @@ fn put_pool(dump: &mut Dump, state: &State) {
         ("evicted", counters.evicted.to_string()),
         ("poisoned", counters.poisoned.to_string()),
         ("lapsed", counters.lapsed.to_string()),
+        ("epoch", epoch.number.to_string()),
+        ("lineage", epoch.lineage.clone()),
+        ("lineage_before", epoch.lineage_before.clone()),
+        ("passed_at", epoch.passed_at.to_string()),
+        ("lost_from", epoch.lost_from.to_string()),
     ]);
     put(dump, "state".into(), content, None);
 }

@@ -13,6 +13,9 @@ mod packed;
 mod replay;
 mod unbind;
 
+#[cfg(test)]
+pub(crate) use unbind::command as recorded;
+
 pub use counts::{Counts, RACE_MS};
 pub use entry::{Entry, Read, load, save};
 pub use replay::{Divergence, Replay, Wrong};

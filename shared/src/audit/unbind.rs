@@ -93,7 +93,7 @@ fn owner(bytes: &[u8]) -> Result<Owner, String> {
 }
 
 /// The command that a script ran, and the identity of its send.
-pub(super) fn command(
+pub(crate) fn command(
     step: &str,
     pool: &PoolName,
     mut values: Vec<Vec<u8>>,
@@ -160,6 +160,7 @@ fn action(args: &Args<'_>) -> Result<Action, String> {
         "expire" => Action::Expire(Expire {
             pool,
             limit: args.word("limit")?,
+            lineage: args.text("lineage")?,
         }),
         "beat" => Action::Beat(Beat {
             pool,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod recorded;
 mod samples;
 mod source;
 
@@ -13,13 +14,14 @@ use super::{Call, Misread, Op, Outcome, Step, Value, decode};
 use samples::{Visitor, each_step, sample_reply, text};
 
 /// Commands that change nothing, and may stand in a step flagged `no-writes`.
-const READS: [&str; 19] = [
+const READS: [&str; 20] = [
     "EXISTS",
     "GET",
     "GETRANGE",
     "HGET",
     "HGETALL",
     "HMGET",
+    "INFO",
     "PTTL",
     "STRLEN",
     "TIME",

@@ -1,8 +1,13 @@
 //! A pool's record, where `store.audit` is on.
 
 use super::{Lane, Store, StoreError};
+use crate::audit::dump::{self, Dump};
 use crate::audit::{Entry, key};
 use crate::domain::PoolName;
+use crate::protocol::base;
+
+/// Keys that the server reads in one piece of a pool: bodies go along.
+const KEYS_AT_ONCE: u32 = 100;
 
 impl Store {
     /// Entries of a pool's record behind the entry number `after`, at most `count`, in their order.
@@ -29,6 +34,31 @@ impl Store {
         rows.into_iter()
             .map(|(id, fields)| Entry::from_stream(&id, fields).map_err(StoreError::Corrupt))
             .collect()
+    }
+
+    /// Everything that a pool keeps, and the server's clock then, in ms. It is read in pieces: whole only where nothing
+    /// happens to the pool meanwhile.
+    ///
+    /// # Errors
+    /// Where the store cannot say.
+    pub async fn dump(&self, pool: &PoolName) -> Result<(Dump, u64), StoreError> {
+        let (mut whole, mut cursor) = (Dump::default(), "0".to_owned());
+        loop {
+            let mut piece = redis::cmd("EVAL");
+            piece
+                .arg(dump::SCRIPT)
+                .arg(1)
+                .arg(base(pool))
+                .arg(&cursor)
+                .arg(KEYS_AT_ONCE);
+            let (next, rows, raw_now_ms): (String, Vec<dump::Row>, u64) =
+                self.command_on(&piece, Lane::Bulk).await?;
+            whole.extend(rows);
+            if next == "0" {
+                return Ok((whole, raw_now_ms));
+            }
+            cursor = next;
+        }
     }
 
     /// Drops the entries up to the number `last`, which the caller has. Later entries go on from where they were.

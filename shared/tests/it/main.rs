@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+mod audited;
 mod doctor;
 mod echo;
 mod mixer;

@@ -14,7 +14,7 @@ use crate::seen::Seen;
 const CASES: u32 = 512;
 
 /// What a run that means anything has met.
-const MET: [&str; 50] = [
+const MET: [&str; 51] = [
     "Late",
     "NoPool",
     "Submit(Accepted",
@@ -63,6 +63,7 @@ const MET: [&str; 50] = [
     "poisoned",
     "evicted",
     "grace",
+    "epoch",
     "suspect",
     "idempotency over",
 ];
@@ -98,7 +99,9 @@ fn compare(rig: &mut Rig, config: Config, seen: &mut Seen) -> Result<(), String>
         .run(&program(), |program| {
             let mut both = cell.borrow_mut();
             let (rig, seen) = &mut *both;
-            Run::program(rig, &workers, &program, seen).map_err(TestCaseError::fail)
+            Run::program(rig, &workers, &program, seen)
+                .map(drop)
+                .map_err(TestCaseError::fail)
         })
         .map_err(|error| error.to_string())
 }

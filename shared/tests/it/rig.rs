@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use redis::Connection;
 use tidegate_shared::audit::dump::{self, Dump};
+use tidegate_shared::audit::{self, Entry};
+use tidegate_shared::domain::PoolName;
 use tidegate_shared::local::{LocalOptions, LocalServer};
 use tidegate_shared::protocol::{self, Op, Outcome, Step, Value, script};
 
@@ -42,6 +44,23 @@ impl Rig {
         }
     }
 
+    /// Starts a server whose scripts record what they do; `change` as above.
+    pub(crate) fn start_audited_with(change: impl Fn(&str, String) -> String) -> Self {
+        Self::start_with(|name, _| {
+            let script = script::ALL.iter().find(|script| script.name == name);
+            change(name, script.unwrap().audited_source())
+        })
+    }
+
+    /// The record of a pool.
+    pub(crate) fn record(&mut self, pool: &PoolName) -> Vec<Entry> {
+        type Row = (String, Vec<(String, Vec<u8>)>);
+        let rows: Vec<Row> = self.command(&["XRANGE", &audit::key(pool), "-", "+"]);
+        rows.into_iter()
+            .map(|(id, fields)| Entry::from_stream(&id, fields).unwrap())
+            .collect()
+    }
+
     /// Runs one step with exactly this deadline; gives the pool's time and the reply.
     pub(crate) fn send<S: Step>(&mut self, step: &S, deadline_ms: u64) -> (u64, Outcome<S::Reply>) {
         let (call, op) = (step.bind(deadline_ms), Op::mint());
@@ -65,13 +84,13 @@ impl Rig {
         let (mut dump, mut cursor) = (Dump::default(), "0".to_owned());
         loop {
             let rows: Vec<dump::Row>;
-            (cursor, rows) = redis::cmd("EVAL")
+            (cursor, rows, _) = redis::cmd("EVAL")
                 .arg(dump::SCRIPT)
                 .arg(1)
                 .arg(base)
                 .arg(&cursor)
                 .arg(1000)
-                .query(&mut self.connection)
+                .query::<(String, Vec<dump::Row>, u64)>(&mut self.connection)
                 .unwrap();
             dump.extend(rows);
             if cursor == "0" {

@@ -28,6 +28,17 @@ pub(crate) struct Run<'a> {
     minted: u64,
     /// The server's clock at the last step.
     raw_ms: u64,
+    /// Scripts run so far, and behind how many of them something happened outside any script, and when.
+    scripts: u64,
+    outside: Vec<(u64, Action, u64)>,
+}
+
+/// What a program left: the pool's state, and what its scripts cannot have recorded.
+pub(crate) struct Left {
+    pub(crate) pool: PoolName,
+    pub(crate) state: State,
+    pub(crate) scripts: u64,
+    pub(crate) outside: Vec<(u64, Action, u64)>,
 }
 
 impl<'a> Run<'a> {
@@ -37,7 +48,7 @@ impl<'a> Run<'a> {
         workers: &'a [WorkerId],
         program: &Program,
         seen: &mut Seen,
-    ) -> Result<(), String> {
+    ) -> Result<Left, String> {
         let () = rig.command(&["FLUSHALL"]);
         let mut run = Self {
             rig,
@@ -48,6 +59,8 @@ impl<'a> Run<'a> {
             sent: Vec::new(),
             minted: 0,
             raw_ms: 0,
+            scripts: 0,
+            outside: Vec::new(),
         };
         if let Some(settings) = program.settings {
             run.one(&Move::Apply { settings }, Limit::Far, seen)?;
@@ -57,7 +70,12 @@ impl<'a> Run<'a> {
             run.one(one, *limit, seen)
                 .map_err(|e| format!("after command {number}, {one:?}:\n{e}"))?;
         }
-        Ok(())
+        Ok(Left {
+            pool: run.pool,
+            state: run.state,
+            scripts: run.scripts,
+            outside: run.outside,
+        })
     }
 
     fn one(&mut self, one: &Move, limit: Limit, seen: &mut Seen) -> Result<(), String> {
@@ -66,6 +84,13 @@ impl<'a> Run<'a> {
         };
         let (now_ms, reply) = self.send(&command);
         let (server, raw_ms) = self.dump(now_ms);
+        match &command.action {
+            Action::TakeMarker | Action::Jump { .. } => {
+                self.outside
+                    .push((self.scripts, command.action.clone(), raw_ms));
+            }
+            _ => self.scripts += 1,
+        }
         let (state, expected) = step(&self.state, &command, raw_ms);
         note(&expected, &self.state, &state, seen);
         if reply != expected {
@@ -199,9 +224,10 @@ impl<'a> Run<'a> {
             Move::Purge { job } => Action::Purge(Purge {
                 id: self.letter(*job),
             }),
-            Move::Expire { limit } => Action::Expire(Expire {
+            Move::Expire { limit, lineage } => Action::Expire(Expire {
                 pool,
                 limit: *limit,
+                lineage: (*lineage).to_owned(),
             }),
             Move::Beat { worker, gone } => Action::Beat(Beat {
                 pool,
