@@ -16,6 +16,11 @@ local SETTINGS = {
 }
 local STATE = { 'clock', 'skew', 'grace_from', 'grace_until', 'seq', 'bytes', 'done_at', 'gap_ms', 'gaps' }
 
+-- Leases that were live at `from` may be renewed for one more renewal interval.
+local function grace(P, from)
+  P.grace_from, P.grace_until = from, P.now + math.max(P.renew_ms, GRACE_FLOOR_MS)
+end
+
 -- Reads settings and time without writing. Returns the pool, or nil and the time where there is none.
 local function look_pool()
   local time = redis.call('TIME')
@@ -32,10 +37,7 @@ local function look_pool()
   values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
   if not values[1] then return nil, P.now end
   for i = 1, #SETTINGS do P[SETTINGS[i]] = tonumber(values[i]) or 0 end
-  if P.last > 0 and P.now - P.last > P.lease_ms / 2 then
-    P.grace_from = P.last
-    P.grace_until = P.now + math.max(P.renew_ms, GRACE_FLOOR_MS)
-  end
+  if P.last > 0 and P.now - P.last > P.lease_ms / 2 then grace(P, P.last) end
   P.lapsed = P.now
   if P.now < P.grace_until then P.lapsed = P.grace_from end
   return P, P.now

@@ -1,6 +1,7 @@
 //! The reaper gives back what dead workers held, ends what is overdue, and drops what was kept long enough. Any number
 //! may run: each pass is one guarded script per pool, safe together with all others.
 
+mod epoch;
 mod pass;
 
 use std::net::SocketAddr;

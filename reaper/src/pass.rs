@@ -1,5 +1,8 @@
 //! The passes: every pool, one bounded script at a time, at a steady interval.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -9,6 +12,8 @@ use tidegate_shared::shutdown::Shutdown;
 use tidegate_shared::store::{Store, StoreError};
 use tidegate_shared::telemetry::Metrics;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::epoch;
 
 /// Jobs of each kind that one script moves: some hundred microseconds of the server's time.
 const LIMIT: u32 = 100;
@@ -21,6 +26,7 @@ struct Reported {
     evicted: HashMap<PoolName, u64>,
     poisoned: HashMap<PoolName, u64>,
     lapsed: HashMap<PoolName, u64>,
+    epochs: epoch::Told,
 }
 
 /// Passes until shutdown.
@@ -55,7 +61,7 @@ pub(crate) async fn run(store: &Store, metrics: &Metrics, every: Duration, shutd
 /// One pass over all pools. The first error ends it: the store is down for the others too.
 async fn pass(store: &Store, metrics: &Metrics, reported: &mut Reported) -> Result<(), StoreError> {
     for pool in store.pools().await? {
-        match reap(store, &pool).await {
+        match reap(store, metrics, &pool, reported).await {
             // A pool in the directory that was never defined: an apply that was cut off between its two writes.
             Ok(()) | Err(StoreError::NoPool(_)) => {}
             Err(error @ StoreError::Corrupt(_)) => tracing::error!(%pool, %error, "pass failed"),
@@ -66,14 +72,22 @@ async fn pass(store: &Store, metrics: &Metrics, reported: &mut Reported) -> Resu
     Ok(())
 }
 
-async fn reap(store: &Store, pool: &PoolName) -> Result<(), StoreError> {
+async fn reap(
+    store: &Store,
+    metrics: &Metrics,
+    pool: &PoolName,
+    reported: &mut Reported,
+) -> Result<(), StoreError> {
     let step = Expire {
         pool: pool.clone(),
         limit: LIMIT,
+        lineage: epoch::lineage(store, pool).await?,
     };
     for _ in 0..ROUNDS {
         let done = store.expire(&step).await?;
         log(pool, &done);
+        let asked = store.durability();
+        epoch::tell(pool, &done, asked, metrics, &mut reported.epochs);
         if !done.more {
             return Ok(());
         }

@@ -12,6 +12,8 @@ pub struct Expire {
     pub pool: PoolName,
     /// Most jobs moved of each kind, so that the script stays short.
     pub limit: u32,
+    /// Of the pool's server, as [`super::Lineage`] gave it; empty: not known.
+    pub lineage: String,
 }
 
 /// What a pass moved.
@@ -31,6 +33,12 @@ pub struct ExpireReply {
     pub letters: u64,
     /// A limit was reached: there is more.
     pub more: bool,
+    /// How often the pool's server was found restarted or replaced.
+    pub epoch: u64,
+    /// This pass found it so.
+    pub began: bool,
+    /// The pool's time that the last epoch began to lose at: what was written until then was all there. 0: never.
+    pub lost_from_ms: u64,
 }
 
 impl Step for Expire {
@@ -44,7 +52,8 @@ impl Step for Expire {
     fn bind(&self, deadline_ms: u64) -> Call {
         let mut call = Call::new(Self::SCRIPT, &self.pool);
         call.arg("deadline", deadline_ms)
-            .arg("limit", u64::from(self.limit));
+            .arg("limit", u64::from(self.limit))
+            .arg("lineage", self.lineage.as_str());
         call
     }
 
@@ -60,6 +69,9 @@ impl Step for Expire {
             records: reply.number()?,
             letters: reply.number()?,
             more: reply.text()? == "1",
+            epoch: reply.number()?,
+            began: reply.text()? == "1",
+            lost_from_ms: reply.number()?,
         })
     }
 }

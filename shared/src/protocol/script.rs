@@ -53,11 +53,12 @@ script!(INSPECT, "inspect", ["base", "clock"]);
 script!(FETCH, "fetch", ["base", "clock"]);
 script!(PIECES, "pieces", ["base", "clock"]);
 script!(HOLDER, "holder", ["base", "clock"]);
+script!(LINEAGE, "lineage", ["base", "clock"]);
 
 /// Every step.
-pub static ALL: [&Script; 20] = [
+pub static ALL: [&Script; 21] = [
     &SUBMIT, &CLAIM, &RENEW, &SETTLE, &APPEND, &FOLLOW, &CANCEL, &REQUEUE, &PURGE, &EXPIRE,
-    &SNAPSHOT, &READ, &LIST, &BEAT, &APPLY, &PAUSE, &INSPECT, &FETCH, &PIECES, &HOLDER,
+    &SNAPSHOT, &READ, &LIST, &BEAT, &APPLY, &PAUSE, &INSPECT, &FETCH, &PIECES, &HOLDER, &LINEAGE,
 ];
 
 /// Put around a step where a run is recorded.

@@ -143,7 +143,7 @@ pub(super) fn classify(error: &redis::RedisError) -> Trouble {
     }
     let text = error.to_string();
     // Errors inside a script keep their code in the text alone.
-    const CODES: [(&str, Trouble); 10] = [
+    const CODES: [(&str, Trouble); 11] = [
         ("LOADING", Trouble::Loading),
         ("READONLY", Trouble::ReadOnly),
         ("MASTERDOWN", Trouble::MasterDown),
@@ -154,6 +154,8 @@ pub(super) fn classify(error: &redis::RedisError) -> Trouble {
         ("BUSY", Trouble::Busy),
         ("NOPERM", Trouble::Denied),
         ("NOAUTH", Trouble::Denied),
+        // Of a command inside a script.
+        ("executing the script can't", Trouble::Denied),
     ];
     CODES
         .iter()

@@ -6,7 +6,7 @@ use super::{Lane, Store, StoreError};
 use crate::domain::{Envelope, JobId, PoolName};
 use crate::protocol::{
     Append, AppendReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Event, Expire, ExpireReply,
-    Fetch, FetchReply, Follow, FollowReply, Holder, HolderReply, Inspect, InspectReply, Kept, List,
+    Fetch, FetchReply, Follow, FollowReply, Holder, HolderReply, Inspect, InspectReply, Kept, Lineage, List,
     ListReply, Pause, Pieces, Purge, PurgeReply, Read, ReadReply, Renew, RenewStatus, Requeue,
     RequeueReply, Settle, SettleReply, Snapshot, SnapshotReply, Submit, SubmitReply, base,
 };
@@ -50,6 +50,8 @@ steps! {
     purge(Purge) -> PurgeReply;
     /// The reaper's pass.
     expire(Expire) -> ExpireReply;
+    /// Names the history of writes that a pool's server goes on with.
+    lineage(Lineage) -> String;
     /// Reads a job.
     read(Read) -> ReadReply;
     /// Reads a page of jobs.

@@ -355,6 +355,7 @@ async fn suspects_at_the_head_of_a_line_do_not_hide_the_jobs_behind_them() {
         let expire = Expire {
             pool: pool.clone(),
             limit: 100,
+            lineage: String::new(),
         };
         lapsed += store.expire(&expire).await.unwrap().lapsed;
         tokio::time::sleep(Duration::from_millis(20)).await;

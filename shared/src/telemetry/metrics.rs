@@ -75,6 +75,7 @@ pub struct Metrics {
     used_tokens: Family<PoolDirection, Counter>,
     dead_letters_evicted: Family<Pool, Counter>,
     poisoned_jobs: Family<Pool, Counter>,
+    store_epochs: Family<Pool, Counter>,
     store_errors: Family<ErrorClass, Counter>,
 }
 
@@ -199,6 +200,12 @@ impl Metrics {
                 "Jobs dead of lost leases",
                 Family::default(),
             ),
+            store_epochs: add(
+                &mut r,
+                metric::STORE_EPOCHS,
+                "Servers of the store found restarted or replaced",
+                Family::default(),
+            ),
             store_errors: add(
                 &mut r,
                 metric::STORE_ERRORS,
@@ -309,6 +316,13 @@ impl Metrics {
     /// So many jobs died because their leases kept being lost.
     pub fn poisoned(&self, pool: &str, count: u64) {
         self.poisoned_jobs
+            .get_or_create(&self.pool(pool))
+            .inc_by(count);
+    }
+
+    /// The pool's server was found restarted or replaced so many times.
+    pub fn store_epochs(&self, pool: &str, count: u64) {
+        self.store_epochs
             .get_or_create(&self.pool(pool))
             .inc_by(count);
     }

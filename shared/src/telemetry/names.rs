@@ -39,13 +39,15 @@ pub mod metric {
     pub const DEAD_LETTERS_EVICTED: &str = "tidegate_dead_letters_evicted_total";
     /// Jobs dead because their leases kept being lost; `{pool}`.
     pub const POISONED_JOBS: &str = "tidegate_poisoned_jobs_total";
+    /// Times that the pool's server was found restarted or replaced; `{pool}`.
+    pub const STORE_EPOCHS: &str = "tidegate_store_epochs_total";
     /// Failed commands of the store; `{class}`: what kind of failure.
     pub const STORE_ERRORS: &str = "tidegate_store_errors_total";
     /// Always 1; `{version}`.
     pub const BUILD_INFO: &str = "tidegate_build_info";
 
     /// Every name above.
-    pub const ALL: [&str; 19] = [
+    pub const ALL: [&str; 20] = [
         JOBS_SUBMITTED,
         JOBS_FINISHED,
         ADMISSION_REFUSALS,
@@ -63,6 +65,7 @@ pub mod metric {
         TOKENS,
         DEAD_LETTERS_EVICTED,
         POISONED_JOBS,
+        STORE_EPOCHS,
         STORE_ERRORS,
         BUILD_INFO,
     ];

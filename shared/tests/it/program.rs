@@ -88,6 +88,7 @@ pub(crate) enum Move {
     },
     Expire {
         limit: u32,
+        lineage: &'static str,
     },
     Beat {
         worker: usize,
@@ -251,7 +252,7 @@ fn one() -> impl Strategy<Value = Move> {
         3 => (0..4usize, tenant()).prop_map(|(job, tenant)| Move::Cancel { job, tenant }),
         4 => (job(), 0..3u8).prop_map(|(job, operation)| Move::Requeue { job, operation }),
         2 => job().prop_map(|job| Move::Purge { job }),
-        5 => (1..4u32).prop_map(|limit| Move::Expire { limit }),
+        5 => (1..4u32, select(vec!["", "a", "a", "a", "a", "b", "c"])).prop_map(|(limit, lineage)| Move::Expire { limit, lineage }),
         1 => (0..3usize, any::<bool>()).prop_map(|(worker, gone)| Move::Beat { worker, gone }),
         1 => settings().prop_map(|settings| Move::Apply { settings }),
         1 => (option::weighted(0.2, Just(true)), option::weighted(0.1, Just(true))).prop_map(|(p, d)| Move::Pause {

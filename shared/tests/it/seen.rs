@@ -26,6 +26,7 @@ pub(crate) fn note(reply: &Reply, before: &State, after: &State, seen: &mut Seen
             words.extend((e.records > 0).then(|| "expire records".to_owned()));
             words.extend((e.letters > 0).then(|| "expire letters".to_owned()));
             words.extend((e.overdue > 0).then(|| "expire overdue".to_owned()));
+            words.extend(e.began.then(|| "epoch".to_owned()));
         }
         _ => {}
     }

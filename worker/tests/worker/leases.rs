@@ -87,6 +87,7 @@ async fn a_worker_cut_off_stops_its_call_by_its_own_clock_and_publishes_nothing_
     let lapse = Expire {
         pool: rig.pool.clone(),
         limit: 100,
+        lineage: String::new(),
     };
     while !rig.job(&id).await.state.is_terminal() {
         rig.store.expire(&lapse).await.unwrap();

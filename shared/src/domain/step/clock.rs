@@ -1,6 +1,6 @@
 //! lua/lib/clock.lua: the pool's time, and which leases are live.
 
-use super::{State, Turn};
+use super::{Settings, State, Turn};
 
 /// Time to reconnect, where the renewal interval is shorter.
 const GRACE_FLOOR_MS: u64 = 1000;
@@ -18,7 +18,6 @@ pub(super) struct Now {
     pub(super) grace_until: u64,
     skew: i64,
     last: u64,
-    stepped_back: bool,
 }
 
 impl Now {
@@ -33,19 +32,16 @@ impl Now {
             grace_until: clock.grace_until,
             skew: clock.skew,
             last: clock.last,
-            stepped_back: false,
         };
         if at.now < at.last {
             at.skew += (at.last - at.now).cast_signed();
             at.now = at.last;
-            at.stepped_back = true;
         }
         if let Some(settings) = &state.settings
             && at.last > 0
             && 2 * (at.now - at.last) > settings.lease_ms
         {
-            at.grace_from = at.last;
-            at.grace_until = at.now + settings.renew_ms.max(GRACE_FLOOR_MS);
+            at.grace(settings, at.last);
         }
         at.lapsed = if at.now < at.grace_until {
             at.grace_from
@@ -54,14 +50,37 @@ impl Now {
         };
         at
     }
+
+    /// Leases that were live at `from` may be renewed for one more renewal interval.
+    fn grace(&mut self, settings: &Settings, from: u64) {
+        self.grace_from = from;
+        self.grace_until = self.now + settings.renew_ms.max(GRACE_FLOOR_MS);
+    }
 }
 
 impl Turn {
+    /// lua/expire.lua: a new lineage begins an epoch, with a grace. Says whether it did.
+    pub(super) fn meet_lineage(&mut self, lineage: &str) -> bool {
+        let epoch = &mut self.state.epoch;
+        if lineage.is_empty() || lineage == epoch.lineage_before {
+            return false;
+        }
+        let began = !epoch.lineage.is_empty() && epoch.lineage != lineage;
+        if began {
+            epoch.number += 1;
+            epoch.lost_from = epoch.passed_at;
+            epoch.lineage_before.clone_from(&epoch.lineage);
+            self.at
+                .grace(&self.settings, self.at.lapsed.min(self.at.last));
+            self.at.lapsed = self.at.grace_from;
+        }
+        lineage.clone_into(&mut epoch.lineage);
+        epoch.passed_at = self.at.now;
+        began
+    }
+
     /// Remembers the time that this step acted at.
     pub(super) fn keep_time(&mut self) {
-        if self.at.now == self.at.last && !self.at.stepped_back {
-            return;
-        }
         let clock = &mut self.state.clock;
         clock.last = self.at.now;
         clock.skew = self.at.skew;

@@ -7,6 +7,7 @@ impl Turn {
     pub(super) fn expire(&mut self, step: &Expire) -> ExpireReply {
         let limit = u64::from(step.limit);
         let now = self.at.now;
+        let began = self.meet_lineage(&step.lineage);
         self.keep_time();
         let promoted = self.promote(limit);
         let overdue = self.lapse_deadlines(limit);
@@ -27,6 +28,9 @@ impl Turn {
             bodies,
             records,
             letters,
+            epoch: self.state.epoch.number,
+            began,
+            lost_from_ms: self.state.epoch.lost_from,
             more: most.into_iter().any(|moved| moved >= limit),
         }
     }

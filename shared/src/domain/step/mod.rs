@@ -24,7 +24,9 @@ mod tests;
 
 pub use moves::{BACKSTOP_MS, EVENTS_KEPT_MS, HISTORY};
 pub use scored::Scored;
-pub use state::{Clock, Counters, Handing, Piece, Record, Remembered, Sets, Settings, State};
+pub use state::{
+    Clock, Counters, Epoch, Handing, Piece, Record, Remembered, Sets, Settings, State,
+};
 pub use take::{CLAIM_BYTES, SCAN, SWEEP};
 
 use crate::protocol::{

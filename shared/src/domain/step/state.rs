@@ -14,6 +14,8 @@ pub struct State {
     pub clock: Clock,
     /// Of `state`: the rest.
     pub counters: Counters,
+    /// Of `state`: which server's history this is.
+    pub epoch: Epoch,
     /// `job:<id>`, with what lives with it.
     pub jobs: BTreeMap<String, Record>,
     /// The sets that jobs are in.
@@ -85,6 +87,21 @@ pub struct Counters {
     pub poisoned: u64,
     /// Leases lapsed.
     pub lapsed: u64,
+}
+
+/// Which server's history this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Epoch {
+    /// How often the server was found restarted or replaced.
+    pub number: u64,
+    /// Name of its history; empty before the first pass.
+    pub lineage: String,
+    /// Name of the one before.
+    pub lineage_before: String,
+    /// The last pass that knew the lineage.
+    pub passed_at: u64,
+    /// The last pass under the lineage before.
+    pub lost_from: u64,
 }
 
 /// The sets that jobs are in.

@@ -15,6 +15,7 @@ struct World {
     state: State,
     raw: u64,
     pool: PoolName,
+    lineage: &'static str,
 }
 
 impl World {
@@ -31,6 +32,7 @@ impl World {
             state: State::default(),
             raw: START,
             pool: pool.clone(),
+            lineage: "",
         };
         world.does(Action::Apply(Apply { pool, config }));
         world
@@ -56,7 +58,12 @@ impl World {
 
     fn expires(&mut self) -> ExpireReply {
         let pool = self.pool.clone();
-        match self.does(Action::Expire(Expire { pool, limit: 100 })) {
+        let step = Expire {
+            pool,
+            limit: 100,
+            lineage: self.lineage.into(),
+        };
+        match self.does(Action::Expire(step)) {
             Reply::Expire(reply) => reply,
             other => panic!("{other:?}"),
         }
@@ -322,4 +329,33 @@ fn what_is_cancelled_first_stays_cancelled_whatever_the_worker_says() {
         assert!(world.job(&id).result.is_none());
         assert_eq!(world.settles(&one, *verdict).tag, SettleTag::Duplicate);
     }
+}
+
+#[test]
+fn a_new_lineage_begins_one_epoch_with_a_grace() {
+    let mut world = World::new(|_| {});
+    world.lineage = "a";
+    world.expires();
+    world.submits(|_| {});
+    let one = world.claims(&WorkerId::mint(), 1).remove(0);
+    let live = |world: &World| world.state.sets.leases.score(one.id.bare()).is_some();
+    world.waits(900);
+    let passed_at = world.state.epoch.passed_at;
+    // The lease is over now, yet it was live when the server was last seen.
+    world.raw += 150;
+    world.lineage = "b";
+    let reply = world.expires();
+    assert_eq!(
+        (reply.epoch, reply.began, reply.lost_from_ms),
+        (1, true, passed_at)
+    );
+    assert!(live(&world), "it has one renewal interval more");
+    // A reaper that is late with the lineage before changes nothing.
+    for lineage in ["a", "", "b"] {
+        world.lineage = lineage;
+        let reply = world.expires();
+        assert_eq!((reply.epoch, reply.began), (1, false), "{lineage}");
+    }
+    world.waits(1_100);
+    assert!(!live(&world), "the grace is over");
 }

@@ -2,9 +2,9 @@
 
 use super::super::script::Script;
 use super::super::{
-    Append, Apply, Beat, Cancel, Claim, Expire, Fetch, Follow, Holder, Inspect, Kept, List,
-    NextClaim, Op, Pause, Pieces, Purge, Read, Renew, RenewItem, Requeue, Settle, Snapshot, Step,
-    Submit, Value,
+    Append, Apply, Beat, Cancel, Claim, Expire, Fetch, Follow, Holder, Inspect, Kept, Lineage,
+    List, NextClaim, Op, Pause, Pieces, Purge, Read, Renew, RenewItem, Requeue, Settle, Snapshot,
+    Step, Submit, Value,
 };
 use super::source;
 use crate::config::PoolConfig;
@@ -98,7 +98,9 @@ pub(super) fn each_step(visitor: &mut impl Visitor) {
     visitor.visit(&Expire {
         pool: pool.clone(),
         limit: 1,
+        lineage: "a".into(),
     });
+    visitor.visit(&Lineage { pool: pool.clone() });
     visitor.visit(&Snapshot { pool: pool.clone() });
     visitor.visit(&Read {
         id: id.clone(),

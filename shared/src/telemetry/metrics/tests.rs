@@ -31,6 +31,7 @@ fn full() -> Metrics {
     metrics.tokens_used("gpu", 11, 22);
     metrics.dead_letters_evicted("gpu", 5);
     metrics.poisoned("gpu", 1);
+    metrics.store_epochs("gpu", 1);
     metrics.store_error("timeout");
     metrics
 }
@@ -81,6 +82,7 @@ fn samples_carry_the_documented_labels_and_values() {
         "tidegate_tokens_total{pool=\"gpu\",direction=\"output\"} 22",
         "tidegate_dead_letters_evicted_total{pool=\"gpu\"} 5",
         "tidegate_poisoned_jobs_total{pool=\"gpu\"} 1",
+        "tidegate_store_epochs_total{pool=\"gpu\"} 1",
         "tidegate_store_errors_total{class=\"timeout\"} 1",
         "tidegate_build_info{version=\"1.2.3\"} 1",
     ] {
