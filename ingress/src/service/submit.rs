@@ -1,6 +1,5 @@
 //! Taking a job in.
 
-use sha2::{Digest as _, Sha256};
 use tidegate_shared::domain::{Envelope, Fence, Job, JobId, State};
 use tidegate_shared::protocol::{Idempotency, Submit, SubmitReply};
 use tidegate_shared::telemetry::{names, trace};
@@ -10,7 +9,7 @@ use super::App;
 use super::catalog::{Entry, route};
 use crate::auth::Caller;
 use crate::error::{Code, Problem};
-use crate::input::submission::{Submission, hex};
+use crate::input::submission::Submission;
 use crate::wire::job::View;
 
 /// Wait that a full pool tells where it has seen too few completions to know, in milliseconds.
@@ -237,7 +236,7 @@ fn step(
         traceparent,
     };
     let idempotency = key.map_or_else(Idempotency::default, |key| Idempotency {
-        key_hash: key_hash(&caller.tenant, key),
+        key_hash: Idempotency::key_hash_of(&caller.tenant, key),
         body_hash: submission.digest,
     });
     let step = Submit {
@@ -254,13 +253,4 @@ fn step(
         envelope: envelope.to_bytes(),
     };
     Ok((step, submission.metadata))
-}
-
-/// A key belongs to its tenant; the byte between them stands in no tenant's name.
-fn key_hash(tenant: &str, key: &str) -> String {
-    let mut digest = Sha256::new();
-    digest.update(tenant.as_bytes());
-    digest.update([0]);
-    digest.update(key.as_bytes());
-    hex(&digest.finalize())
 }

@@ -1,5 +1,7 @@
 //! The typed face of `lua/submit.lua`.
 
+use sha2::{Digest as _, Sha256};
+
 use super::call::{Call, Corrupt, Reply};
 use super::script::{self, Script};
 use super::{Step, unknown_tag};
@@ -12,6 +14,18 @@ pub struct Idempotency {
     pub key_hash: String,
     /// Digest of the request.
     pub body_hash: String,
+}
+
+impl Idempotency {
+    /// Digest of a tenant and its key. The byte between them stands in no tenant's name.
+    pub fn key_hash_of(tenant: &str, key: &str) -> String {
+        let mut digest = Sha256::new();
+        digest.update(tenant.as_bytes());
+        digest.update([0]);
+        digest.update(key.as_bytes());
+        let bytes = digest.finalize();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// Accept one job, or say why not. The id is minted before sending: the same submit again is the same job.
