@@ -222,7 +222,20 @@ async fn prepare(role: Role, config: &Config, store: &Store) -> Result<(), Failu
             config.store.url, facts.maxmemory_policy
         )));
     }
-    match facts.durability_line(config.store.durability) {
+    if facts.is_too_old() {
+        return Err(Failure::Error(format!(
+            "the store at {} is {} {}: use Redis 7.0 or newer, or Valkey",
+            config.store.url, facts.server, facts.version
+        )));
+    }
+    if facts.role != "master" {
+        tracing::warn!(
+            role = facts.role,
+            "the store at {} is a replica and takes no writes: point store.url at the primary",
+            config.store.url
+        );
+    }
+    match facts.durability_line(config.store.durability, config.store.replicas) {
         (true, line) => tracing::info!("{line}"),
         (false, line) => tracing::warn!("{line}"),
     }

@@ -6,7 +6,7 @@ use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHE
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidegate_shared::store::StoreError;
+use tidegate_shared::store::{StoreError, Trouble};
 
 /// Content type of every refusal (RFC 9457).
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -322,6 +322,15 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Unavailable { trouble, detail } => {
                 tracing::warn!(trouble = trouble.as_str(), detail, "the store cannot say");
+                if trouble == Trouble::Unconfirmed {
+                    return Self::new(
+                        Code::StoreUnavailable,
+                        format!(
+                            "this is stored but not confirmed by the replicas that store.durability asks for \
+                             ({detail}); ask again, which may confirm it"
+                        ),
+                    );
+                }
                 Self::new(
                     Code::StoreUnavailable,
                     format!(

@@ -2,6 +2,7 @@
 
 use tidegate_shared::domain::{Envelope, Fence, Job, JobId, State};
 use tidegate_shared::protocol::{Idempotency, Submit, SubmitReply};
+use tidegate_shared::store::{StoreError, Trouble};
 use tidegate_shared::telemetry::{names, trace};
 use tracing::Instrument as _;
 
@@ -91,7 +92,8 @@ impl App {
     ) -> Result<Taken, Problem> {
         let (step, metadata) = step;
         let pool = &entry.name;
-        let reply = self.store.submit(&step).await?;
+        let reply = self.store.submit(&step).await;
+        let reply = reply.map_err(|error| unconfirmed(error, &step))?;
         match self.judged(entry, &step, reply) {
             Ok(None) => {
                 self.metrics.submitted(pool.as_str(), &step.class);
@@ -204,6 +206,33 @@ impl App {
             deliveries: Vec::new(),
         })
     }
+}
+
+/// What went wrong with a submit. One that is stored and unconfirmed is not lost for its caller, who must know how to go on:
+/// without a key a repeat would be another job.
+fn unconfirmed(error: StoreError, step: &Submit) -> Problem {
+    let StoreError::Unavailable {
+        trouble: Trouble::Unconfirmed,
+        detail,
+    } = &error
+    else {
+        return error.into();
+    };
+    tracing::warn!(job = %step.id, detail, "a submit is not confirmed");
+    let how = if step.idempotency.key_hash.is_empty() {
+        format!(
+            "sent again it would make another job, as it has no Idempotency-Key: look at job {} instead",
+            step.id
+        )
+    } else {
+        "send it again with the same Idempotency-Key, which may confirm it".into()
+    };
+    Problem::new(
+        Code::StoreUnavailable,
+        format!(
+            "the job is stored but not confirmed by the replicas that store.durability asks for ({detail}); {how}"
+        ),
+    )
 }
 
 /// The step of a submission in its pool, and the job's metadata.

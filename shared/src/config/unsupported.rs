@@ -19,10 +19,6 @@ use Allowed::{NotPrefix, Nothing, Only};
 static TABLE: &[(&str, Allowed)] = &[
     ("store.mode", Only("\"single\"")),
     (
-        "store.durability",
-        NotPrefix("replicated", "use \"strict\" or \"relaxed\""),
-    ),
-    (
         "store.url",
         NotPrefix("rediss://", "use redis://, unix:// or redis+unix://"),
     ),

@@ -37,8 +37,10 @@ pub async fn examine(store: &Store, config: Option<&Config>) -> Vec<Finding> {
         Ok(server) => server,
         Err(error) => return vec![unreachable(&error)],
     };
-    let asked = config.map_or(store.durability(), |config| config.store.durability);
-    let mut found = server::judge(&server, asked);
+    let (asked, wanted) = config.map_or((store.durability(), store.replicas()), |config| {
+        (config.store.durability, config.store.replicas)
+    });
+    let mut found = server::judge(&server, asked, wanted);
     found.push(match store.ready().await {
         Ok(()) => Finding::pass("redis.scripts", "a script runs"),
         Err(error) => Finding::fail(

@@ -57,7 +57,7 @@ pub(super) fn life(key: &str) -> Life {
     match kind {
         _ if BOUNDED.contains(&name) => Life::Bounded,
         "ready" | "tenant" if !rest.is_empty() => Life::Bounded,
-        "result" | "idempotency" | "worker" => Life::Expires,
+        "result" | "idempotency" | "worker" | "confirmed" => Life::Expires,
         "job" | "envelope" | "events" => Life::WithJob {
             pool: tag.to_owned(),
             id: rest.to_owned(),

@@ -4,30 +4,43 @@ use super::Finding;
 use crate::config::Durability;
 use crate::store::{Given, ServerFacts};
 
-/// Scripts with flags, and the commands they use.
-const OLDEST: (u64, u64) = (7, 0);
 /// Above this share of its memory the server is close to refusing submits, in percent.
 const NEARLY_FULL: u64 = 90;
 
-/// Judges the server.
-pub(super) fn judge(server: &ServerFacts, asked: Durability) -> Vec<Finding> {
-    vec![
+/// Judges the server against the durability that was asked for, and its replicas where that is `replicated`.
+pub(super) fn judge(server: &ServerFacts, asked: Durability, wanted: u32) -> Vec<Finding> {
+    let mut found = vec![
         version(server),
         role(server),
         eviction(server),
         persistence(server, asked),
         memory(server),
-    ]
+    ];
+    if asked == Durability::Replicated {
+        found.push(replicas(server, wanted));
+    }
+    found
+}
+
+fn replicas(server: &ServerFacts, wanted: u32) -> Finding {
+    let id = "redis.replicas";
+    let text = format!(
+        "{} of {wanted} replicas follow the primary",
+        server.replicas
+    );
+    if server.replicas >= u64::from(wanted) {
+        return Finding::pass(id, text);
+    }
+    Finding::fail(
+        id,
+        format!("{text}: submits, and reads of what ended, answer 503 until they do"),
+        "bring the replicas back, or lower store.replicas",
+    )
 }
 
 fn version(server: &ServerFacts) -> Finding {
-    let mut parts = server
-        .version
-        .split('.')
-        .map(|part| part.parse::<u64>().unwrap_or(0));
-    let is = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let text = format!("{} {}", server.server, server.version);
-    if is < OLDEST {
+    if server.is_too_old() {
         return Finding::fail("redis.version", text, "use Redis 7.0 or newer, or Valkey");
     }
     Finding::pass("redis.version", text)
@@ -65,7 +78,12 @@ fn eviction(server: &ServerFacts) -> Finding {
 
 fn persistence(server: &ServerFacts, asked: Durability) -> Finding {
     let id = "redis.persistence";
-    let (enough, line) = server.durability_line(asked);
+    // Replicas are a finding of their own.
+    let on_disk = match asked {
+        Durability::Replicated => Durability::Strict,
+        asked => asked,
+    };
+    let (enough, line) = server.durability_line(on_disk, 0);
     if enough {
         return Finding::pass(id, line);
     }

@@ -456,13 +456,14 @@ fn a_server_that_cannot_keep_a_promise_is_told_of() {
         maxmemory: 1_000,
         maxmemory_policy: "noeviction".into(),
         used_memory: 100,
+        replicas: 1,
     };
     assert_eq!(
-        statuses(&server::judge(&well, Durability::Strict)),
-        [Status::Pass; 5]
+        statuses(&server::judge(&well, Durability::Replicated, 1)),
+        [Status::Pass; 6]
     );
     type Break = fn(&mut ServerFacts);
-    let cases: [(&str, Status, Break); 11] = [
+    let cases: [(&str, Status, Break); 12] = [
         ("redis.version", Status::Fail, |s| {
             s.version = "6.2.14".into()
         }),
@@ -479,6 +480,7 @@ fn a_server_that_cannot_keep_a_promise_is_told_of() {
             s.appendfsync = Some("everysec".into())
         }),
         ("redis.persistence", Status::Warn, |s| s.appendfsync = None),
+        ("redis.replicas", Status::Fail, |s| s.replicas = 0),
         ("redis.memory", Status::Warn, |s| s.maxmemory = 0),
         ("redis.memory", Status::Warn, |s| s.used_memory = 950),
         ("redis.memory", Status::Fail, |s| s.used_memory = 1_000),
@@ -486,7 +488,7 @@ fn a_server_that_cannot_keep_a_promise_is_told_of() {
     for (id, status, broken) in cases {
         let mut server = well.clone();
         broken(&mut server);
-        let found = server::judge(&server, Durability::Strict);
+        let found = server::judge(&server, Durability::Replicated, 1);
         let finding = found.iter().find(|finding| finding.id == id).unwrap();
         assert_eq!(finding.status, status, "{finding:?}");
         assert!(!finding.fix.is_empty(), "{finding:?}");
@@ -496,7 +498,7 @@ fn a_server_that_cannot_keep_a_promise_is_told_of() {
         ..well
     };
     assert_eq!(
-        statuses(&server::judge(&everysec, Durability::Relaxed)),
+        statuses(&server::judge(&everysec, Durability::Relaxed, 1)),
         [Status::Pass; 5]
     );
 }

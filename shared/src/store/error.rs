@@ -23,6 +23,8 @@ pub enum Trouble {
     NoReplicas,
     /// The server's memory is full.
     Full,
+    /// It is stored, and too few replicas hold it so far: asking again may confirm it.
+    Unconfirmed,
     /// A reply answers another command: what became of ours is unknown.
     Mismatched,
     /// A script holds the server.
@@ -50,6 +52,7 @@ impl Trouble {
             Self::Misconfigured => "misconfigured",
             Self::NoReplicas => "no_replicas",
             Self::Full => "full",
+            Self::Unconfirmed => "unconfirmed",
             Self::Mismatched => "mismatched",
             Self::Busy => "busy",
             Self::Denied => "denied",
@@ -63,7 +66,12 @@ impl Trouble {
     pub(super) fn is_brief(self) -> bool {
         !matches!(
             self,
-            Self::TimedOut | Self::Full | Self::Denied | Self::Other | Self::Late
+            Self::TimedOut
+                | Self::Full
+                | Self::Denied
+                | Self::Unconfirmed
+                | Self::Other
+                | Self::Late
         )
     }
 

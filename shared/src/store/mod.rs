@@ -3,12 +3,14 @@
 
 mod audit;
 mod clock;
+mod confirm;
 mod connection;
 mod directory;
 mod error;
 mod facts;
 mod hints;
 mod keys;
+mod shown;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -33,6 +35,7 @@ use crate::protocol::{self, Misread, Op, Outcome, Snapshot, Step, Value, script:
 use crate::retry::Retry;
 use crate::telemetry::Metrics;
 use clock::Clocks;
+use confirm::Confirmer;
 use connection::Connections;
 
 /// Tries of a step whose deadline had passed when it arrived: the first only taught us the pool's clock.
@@ -60,6 +63,7 @@ struct Inner {
     shared: Connections,
     bulk: Connections,
     renewals: Connections,
+    confirm: Confirmer,
     hints: Hints,
     clocks: Clocks,
     /// Command time-outs of pools whose lease is short.
@@ -67,6 +71,7 @@ struct Inner {
     scripts: HashMap<&'static str, Loaded>,
     timeout: Duration,
     durability: Durability,
+    replicas: u32,
     metrics: Arc<Metrics>,
 }
 
@@ -115,10 +120,13 @@ impl Store {
         // the lease to make another.
         let renewals = if config.max_connections > 2 { 2 } else { 1 };
         let size = config.max_connections.saturating_sub(renewals).clamp(1, 4);
+        let asked = config.durability == Durability::Replicated;
+        let confirming = if asked { config.replicas } else { 0 };
         Ok(Self(Arc::new(Inner {
             shared: Connections::new(client.clone(), size, 0, timeout).await,
             bulk: Connections::new(client.clone(), 1, 0, timeout).await,
             renewals: Connections::new(client.clone(), renewals, renewals, timeout).await,
+            confirm: Confirmer::new(client.clone(), confirming, timeout),
             hints: Hints::start(client.clone()),
             client,
             clocks: Clocks::default(),
@@ -137,6 +145,7 @@ impl Store {
                 .collect(),
             timeout,
             durability: config.durability,
+            replicas: config.replicas,
             metrics,
         })))
     }
@@ -149,6 +158,11 @@ impl Store {
     /// What was asked of the server.
     pub fn durability(&self) -> Durability {
         self.0.durability
+    }
+
+    /// Replicas that `replicated` asks for.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.0.replicas
     }
 
     /// Waits for work in a pool, on a connection of its own.

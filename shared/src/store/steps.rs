@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::{Lane, Store, StoreError};
 use crate::domain::{Envelope, JobId, PoolName};
 use crate::protocol::{
-    Append, AppendReply, Beat, Cancel, CancelReply, Claim, ClaimReply, Event, Expire, ExpireReply,
-    Fetch, FetchReply, Follow, FollowReply, Holder, HolderReply, Inspect, InspectReply, Kept, Lineage, List,
-    ListReply, Pause, Pieces, Purge, PurgeReply, Read, ReadReply, Renew, RenewStatus, Requeue,
-    RequeueReply, Settle, SettleReply, Snapshot, SnapshotReply, Submit, SubmitReply, base,
+    Append, AppendReply, Beat, Claim, ClaimReply, Event, Expire, ExpireReply, Fetch, FetchReply,
+    Follow, FollowReply, Holder, HolderReply, Inspect, InspectReply, Kept, Lineage, Pause, Pieces,
+    Purge, PurgeReply, Renew, RenewStatus, Settle, SettleReply, Snapshot, SnapshotReply, Submit,
+    SubmitReply, base,
 };
 
 /// How long it is remembered which pool a key was used in: a day, as keys are by default.
@@ -42,20 +42,12 @@ steps! {
     append(Append) -> AppendReply;
     /// Asks that a job's stream be published.
     follow(Follow) -> FollowReply;
-    /// Cancels a job.
-    cancel(Cancel) -> CancelReply;
-    /// Gives a dead letter a new life.
-    requeue(Requeue) -> RequeueReply;
     /// Removes a dead letter.
     purge(Purge) -> PurgeReply;
     /// The reaper's pass.
     expire(Expire) -> ExpireReply;
     /// Names the history of writes that a pool's server goes on with.
     lineage(Lineage) -> String;
-    /// Reads a job.
-    read(Read) -> ReadReply;
-    /// Reads a page of jobs.
-    list(List) -> ListReply;
     /// A worker says that it is here.
     beat(Beat) -> ();
     /// Stops or resumes claims or submits.
@@ -65,14 +57,11 @@ steps! {
 }
 
 impl Store {
-    /// Accepts a job. A submit that was stored before under its own id is accepted.
+    /// Stores a job, whatever replicas have of it.
     ///
     /// A key counts for the whole tenant, a script for one pool alone: where the key was last used in another pool, that
     /// pool is asked first.
-    ///
-    /// # Errors
-    /// Where the store cannot say; the same step may be sent again.
-    pub async fn submit(&self, step: &Submit) -> Result<SubmitReply, StoreError> {
+    pub(super) async fn place(&self, step: &Submit) -> Result<SubmitReply, StoreError> {
         if let Some(reply) = self.used_elsewhere(step).await? {
             return Ok(reply);
         }

@@ -215,10 +215,10 @@ fn the_drain_of_the_role_must_end_before_the_kill() {
 #[test]
 fn what_this_release_lacks_is_refused_and_its_neutral_value_is_not() {
     refuses(
-        "[store]\nurl = \"rediss://h\"\nmode = \"cluster\"\ndurability = \"replicated\"\n[ingress]\nstorage = \"s3://b/p\"\n[pools.default]\ngate = \"kv_cache < 0.9\"\nestimate = \"quantile\"\n[pools.default.classes.a]\nrank = 1\nceiling = 5\nwhen_limited = \"reject\"\n[tenants.acme]\nweight = 2\nmax_running = 0\n",
+        "[store]\nurl = \"rediss://h\"\nmode = \"cluster\"\nca_file = \"x\"\n[ingress]\nstorage = \"s3://b/p\"\n[pools.default]\ngate = \"kv_cache < 0.9\"\nestimate = \"quantile\"\n[pools.default.classes.a]\nrank = 1\nceiling = 5\nwhen_limited = \"reject\"\n[tenants.acme]\nweight = 2\nmax_running = 0\n",
         "t.toml:2: store.url: rediss:// is not available in this version of tidegate; use redis://, unix:// or redis+unix://\n\
          t.toml:3: store.mode: \"cluster\" is not available in this version of tidegate; remove it\n\
-         t.toml:4: store.durability: replicated is not available in this version of tidegate; use \"strict\" or \"relaxed\"\n\
+         t.toml:4: store.ca_file: is not available in this version of tidegate; remove it\n\
          t.toml:6: ingress.storage: is not available in this version of tidegate; remove it\n\
          t.toml:8: pools.default.gate: is not available in this version of tidegate; remove it\n\
          t.toml:9: pools.default.estimate: is not available in this version of tidegate; remove it\n\

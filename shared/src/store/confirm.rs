@@ -1,0 +1,304 @@
+//! Whether replicas hold a write, for `durability = "replicated"`.
+//!
+//! A confirmation reads, on one connection, the field that proves the write, makes a write of its own that changes
+//! nothing, and waits with `WAIT` until enough replicas have everything up to it. `WAIT` covers what others wrote before,
+//! so a write may be confirmed long after it was made, by anybody. The proof is read on that same connection because
+//! another server may have become primary since: its replicas say nothing about a write that it never had.
+//!
+//! `WAIT` blocks its connection, so each pool has one for this alone. Those who come while it waits share the next round.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Value};
+use tokio::sync::oneshot;
+
+use crate::domain::{JobId, PoolName};
+use crate::protocol::base;
+
+/// Questions of one round: their fields are read at once, which must not hold the server for long.
+const ROUND_MAX: usize = 1_000;
+/// Ends of jobs that are remembered as confirmed, twice as many at most: some 100 bytes each. One that was forgotten is
+/// confirmed again.
+const KNOWN_MAX: usize = 10_000;
+/// The write that changes nothing. A plain `SET` would be refused while memory is full, when what was finished must
+/// still be shown. The key goes by itself.
+const NO_OP: &str = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], '1', 'PX', '60000')";
+
+/// A field of a job's record that proves a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Proof {
+    id: JobId,
+    field: &'static str,
+    /// What it must be; none: anything.
+    value: Option<String>,
+}
+
+impl Proof {
+    /// The job is stored.
+    pub(super) fn stored(id: &JobId) -> Self {
+        Self::field(id, "tenant", None)
+    }
+
+    /// The job ended then, in its pool's time; none: at any time.
+    pub(super) fn ended(id: &JobId, at_ms: Option<u64>) -> Self {
+        Self::field(id, "ended_at", at_ms.map(|ms| ms.to_string()))
+    }
+
+    /// The job was cancelled while it ran: it is marked, or ended since.
+    pub(super) fn marked(id: &JobId) -> Self {
+        Self::field(id, "cancel", None)
+    }
+
+    /// The job was requeued by this operation.
+    pub(super) fn requeued(id: &JobId, operation: &str) -> Self {
+        Self::field(id, "requeued_by", Some(operation.to_owned()))
+    }
+
+    fn field(id: &JobId, field: &'static str, value: Option<String>) -> Self {
+        Self {
+            id: id.clone(),
+            field,
+            value,
+        }
+    }
+
+    fn holds(&self, found: &Value) -> bool {
+        match (found, &self.value) {
+            (Value::BulkString(found), Some(value)) => found == value.as_bytes(),
+            (Value::BulkString(_), None) => true,
+            _ => false,
+        }
+    }
+}
+
+/// What came of a round, for one who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Confirmed {
+    /// Enough replicas have it.
+    Yes,
+    /// The primary does not have it (any more): it was changed, or lost.
+    Differs,
+    /// Too few replicas, or no answer; why.
+    Short(String),
+}
+
+/// One who waits for a round.
+struct Waiter {
+    proofs: Vec<Proof>,
+    told: oneshot::Sender<Confirmed>,
+}
+
+/// The confirmations of one pool.
+#[derive(Default)]
+struct Lane {
+    waiting: Mutex<VecDeque<Waiter>>,
+    /// Whoever holds it makes the next round for all that wait.
+    turn: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Lane {
+    fn enter(&self, proofs: &[Proof]) -> oneshot::Receiver<Confirmed> {
+        let (told, answer) = oneshot::channel();
+        lock(&self.waiting).push_back(Waiter {
+            proofs: proofs.to_vec(),
+            told,
+        });
+        answer
+    }
+}
+
+/// Asks the store for confirmations.
+pub(super) struct Confirmer {
+    client: Client,
+    replicas: u32,
+    timeout: Duration,
+    lanes: Mutex<HashMap<PoolName, Arc<Lane>>>,
+    known: Known,
+}
+
+impl Confirmer {
+    /// Asks for `replicas`, 0 for none: then nothing is ever asked. A confirmation takes at most `timeout`.
+    pub(super) fn new(client: Client, replicas: u32, timeout: Duration) -> Self {
+        Self {
+            client,
+            replicas,
+            timeout,
+            lanes: Mutex::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// Whether enough replicas hold what `proofs` prove, all of them of jobs of `pool`. An end that was confirmed before
+    /// costs nothing.
+    pub(super) async fn confirm(&self, pool: &PoolName, mut proofs: Vec<Proof>) -> Confirmed {
+        if self.replicas == 0 {
+            return Confirmed::Yes;
+        }
+        proofs.retain(|proof| !self.known.has(proof));
+        if proofs.is_empty() {
+            return Confirmed::Yes;
+        }
+        let lane = Arc::clone(lock(&self.lanes).entry(pool.clone()).or_default());
+        let asking = self.ask(pool, &lane, &proofs);
+        let confirmed = tokio::time::timeout(self.timeout, asking).await;
+        let confirmed = confirmed.unwrap_or_else(|_| self.short("no answer", self.timeout));
+        if confirmed == Confirmed::Yes {
+            self.known.add(proofs);
+        }
+        confirmed
+    }
+
+    /// Waits for a round that begins after this call, or makes it.
+    async fn ask(&self, pool: &PoolName, lane: &Lane, proofs: &[Proof]) -> Confirmed {
+        let mut answer = lane.enter(proofs);
+        loop {
+            tokio::select! {
+                biased;
+                told = &mut answer => match told {
+                    Ok(confirmed) => return confirmed,
+                    // The round's maker was cancelled.
+                    Err(_) => answer = lane.enter(proofs),
+                },
+                mut connection = lane.turn.lock() => self.round(pool, lane, &mut connection).await,
+            }
+        }
+    }
+
+    /// One round for all that wait, which takes at most half of the time-out: who comes while one is under way waits for
+    /// it and for the next.
+    async fn round(
+        &self,
+        pool: &PoolName,
+        lane: &Lane,
+        connection: &mut Option<MultiplexedConnection>,
+    ) {
+        let waiters: Vec<Waiter> = {
+            let mut waiting = lock(&lane.waiting);
+            // Those who gave up take no part.
+            waiting.retain(|waiter| !waiter.told.is_closed());
+            let count = waiting.len().min(ROUND_MAX);
+            waiting.drain(..count).collect()
+        };
+        if waiters.is_empty() {
+            return;
+        }
+        // A connection whose answer was not awaited to its end is not used again: it leaves its place meanwhile.
+        let held = connection.take();
+        let limit = self.timeout / 2;
+        let asked = tokio::time::timeout(limit, self.send(pool, held, &waiters, limit)).await;
+        let (found, short) = match asked {
+            Ok(Ok((found, enough, kept))) => {
+                *connection = Some(kept);
+                let short = self.short(&format!("{enough} answered"), limit);
+                (found, (enough < i64::from(self.replicas)).then_some(short))
+            }
+            Ok(Err(error)) => (Vec::new(), Some(self.short(&error.to_string(), limit))),
+            Err(_) => (Vec::new(), Some(self.short("no answer", limit))),
+        };
+        let mut found = found.iter();
+        for waiter in waiters {
+            let there = waiter
+                .proofs
+                .iter()
+                .all(|proof| found.next().is_some_and(|value| proof.holds(value)));
+            let confirmed = match &short {
+                Some(short) => short.clone(),
+                None if there => Confirmed::Yes,
+                None => Confirmed::Differs,
+            };
+            // Who gave up meanwhile is told nothing.
+            let _ = waiter.told.send(confirmed);
+        }
+    }
+
+    /// What the primary has, and how many replicas have all of it.
+    async fn send(
+        &self,
+        pool: &PoolName,
+        held: Option<MultiplexedConnection>,
+        waiters: &[Waiter],
+        limit: Duration,
+    ) -> redis::RedisResult<(Vec<Value>, i64, MultiplexedConnection)> {
+        let started = Instant::now();
+        let mut connection = match held {
+            Some(connection) => connection,
+            None => self.connect(limit).await?,
+        };
+        let base = base(pool);
+        let mut questions = redis::pipe();
+        for proof in waiters.iter().flat_map(|waiter| &waiter.proofs) {
+            let record = format!("{base}:job:{}", proof.id.bare());
+            questions.cmd("HGET").arg(record).arg(proof.field);
+        }
+        questions.cmd("EVAL").arg(NO_OP).arg(1);
+        questions.arg(format!("{base}:confirmed")).ignore();
+        // The server's answer must still find us waiting.
+        let left = limit.saturating_sub(started.elapsed()) * 4 / 5;
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        questions.cmd("WAIT").arg(self.replicas).arg(left_ms);
+        let mut answers: Vec<Value> = questions.query_async(&mut connection).await?;
+        let enough = match answers.pop() {
+            Some(Value::Int(count)) => count,
+            _ => 0,
+        };
+        Ok((answers, enough, connection))
+    }
+
+    async fn connect(&self, limit: Duration) -> redis::RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            // A round has a time-out of its own.
+            .set_response_timeout(None);
+        self.client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    fn short(&self, why: &str, limit: Duration) -> Confirmed {
+        let (wanted, ms) = (self.replicas, limit.as_millis());
+        let replicas = if wanted == 1 { "replica" } else { "replicas" };
+        Confirmed::Short(format!("{wanted} {replicas} wanted within {ms} ms: {why}"))
+    }
+}
+
+/// Ends of jobs that were confirmed. An end never changes, and replicas do not give it back.
+#[derive(Default)]
+struct Known(Mutex<Generations>);
+
+/// Who was added last, and those before them; the older ones are forgotten together.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<JobId, String>,
+    old: HashMap<JobId, String>,
+}
+
+impl Known {
+    fn has(&self, proof: &Proof) -> bool {
+        let (Proof { id, field, value }, known) = (proof, lock(&self.0));
+        let at = known.young.get(id).or_else(|| known.old.get(id));
+        *field == "ended_at" && at.is_some() && (value.is_none() || value.as_ref() == at)
+    }
+
+    fn add(&self, proofs: Vec<Proof>) {
+        let mut known = lock(&self.0);
+        for proof in proofs {
+            let ("ended_at", Some(at)) = (proof.field, proof.value) else {
+                continue;
+            };
+            if known.young.len() >= KNOWN_MAX {
+                known.old = std::mem::take(&mut known.young);
+            }
+            known.young.insert(proof.id, at);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;
