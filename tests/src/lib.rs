@@ -4,6 +4,7 @@
 //! Only public faces are used: HTTP, the command line, `/metrics`, health, exit codes. What goes wrong in the rig itself
 //! panics with what was seen, as an assertion does.
 
+mod ask;
 mod binary;
 mod client;
 mod commands;
@@ -14,11 +15,12 @@ mod rig;
 mod settle;
 mod wait;
 
+pub use ask::{Ask, Held as HeldDelivery, RESULT, TENANT};
 pub use client::{Api, Reply, chat, job, terminal};
 pub use commands::CliReply;
 pub use preload::Clock;
 pub use process::{Proc, Signal};
-pub use proxy::{Direction, Held, Proxy, Upstream};
+pub use proxy::{Direction, Fault, Held, Hits, Of, Proxy, Rule, Upstream, step};
 pub use rig::{Options, Rig};
 pub use settle::Allow;
 pub use wait::{LONG, SOON, until};

@@ -1,25 +1,25 @@
 //! A TCP proxy with faults, in front of the store or of a model server.
 //!
-//! It does not parse what passes: faults that aim at one message find it by bytes it contains. A message of the sizes that
-//! are aimed at here arrives in one read.
+//! It knows the store's protocol: a fault aims at whole commands and replies, and a reply is known by the command that it
+//! answers. What is another protocol passes as it comes; there a fault finds its message by bytes that arrive in one read.
+
+mod frame;
+mod pump;
+mod rules;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Read at once.
-const CHUNK: usize = 256 * 1024;
-/// Chunks on their way in one direction of one connection; more wait in the sockets.
-const ON_THE_WAY: usize = 1_024;
+use pump::End;
+use rules::{Command, Deed, Rules};
+pub use rules::{Fault, Hits, Of, Rule, step};
 
 /// Where the proxy leads.
 #[derive(Clone, Debug)]
@@ -39,40 +39,56 @@ pub enum Direction {
     Reply,
 }
 
-#[derive(Clone, Debug)]
-enum Deed {
-    /// The message is lost and the connection reset.
-    Lose,
-    /// The message waits, and everything behind it on that connection.
-    Hold {
-        caught: watch::Sender<usize>,
-        open: watch::Receiver<bool>,
-    },
-}
-
-#[derive(Debug)]
-struct Rule {
-    direction: Direction,
-    pattern: Vec<u8>,
-    left: usize,
-    deed: Deed,
-}
-
 #[derive(Debug, Default)]
 struct Faults {
     reply_delay: Duration,
     refuse: bool,
-    rules: Vec<Rule>,
+    rules: Rules,
     lost: usize,
+    done: usize,
+    accepted: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
-    upstream: Upstream,
+    upstream: Mutex<Upstream>,
     faults: Mutex<Faults>,
+    /// Whether requests, and whether replies, pass at all.
+    gates: [watch::Sender<bool>; 2],
     /// Replaced at each reset: the connections of the old one are cut.
     cut: Mutex<CancellationToken>,
     tasks: TaskTracker,
+}
+
+impl Shared {
+    fn upstream(&self) -> Upstream {
+        lock(&self.upstream).clone()
+    }
+
+    fn reply_delay(&self) -> Duration {
+        lock(&self.faults).reply_delay
+    }
+
+    /// Waits while nothing passes in this direction.
+    async fn gate(&self, direction: Direction) {
+        let mut open = self.gates[direction as usize].subscribe();
+        // The sender lives in `self`.
+        let _ = open.wait_for(|open| *open).await;
+    }
+
+    /// What is to be done to a message, counted as done.
+    fn judge(
+        &self,
+        direction: Direction,
+        command: Option<&Command>,
+        message: &[u8],
+    ) -> Option<Deed> {
+        let mut faults = lock(&self.faults);
+        let deed = faults.rules.judge(direction, command, message)?;
+        faults.done += 1;
+        faults.lost += usize::from(matches!(&deed, Deed::Fault(fault) if fault.loses()));
+        Some(deed)
+    }
 }
 
 /// A message that is held, or will be.
@@ -121,8 +137,9 @@ impl Proxy {
             .expect("a loopback port is free");
         let addr = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Mutex::new(upstream),
             faults: Mutex::default(),
+            gates: [watch::Sender::new(true), watch::Sender::new(true)],
             cut: Mutex::default(),
             tasks: TaskTracker::new(),
         });
@@ -158,36 +175,74 @@ impl Proxy {
         old.cancel();
     }
 
-    /// Loses the next messages that contain `pattern`, resetting the connection of each: the server has acted, its caller
-    /// never hears of it (or, for a request, the server never hears of it).
-    pub fn lose_next(&self, count: usize, direction: Direction, pattern: &[u8]) {
-        self.faults().rules.push(Rule {
-            direction,
-            pattern: pattern.to_vec(),
-            left: count,
-            deed: Deed::Lose,
-        });
+    /// Where new connections lead from now on. The old ones stay where they are: cut them with [`Proxy::reset_all`].
+    pub fn lead_to(&self, upstream: Upstream) {
+        *lock(&self.shared.upstream) = upstream;
     }
 
-    /// How many messages were lost so far.
-    pub fn lost(&self) -> usize {
-        self.faults().lost
+    /// Nothing passes in this direction on any connection, old or new, or everything does again, what waited first.
+    pub fn blackhole(&self, direction: Direction, closed: bool) {
+        self.shared.gates[direction as usize].send_replace(!closed);
     }
 
-    /// Holds the next message that contains `pattern`.
-    pub fn hold_next(&self, direction: Direction, pattern: &[u8]) -> Held {
+    /// Does `fault` to the messages that `rule` means.
+    pub fn inject(&self, rule: Rule, fault: Fault) -> Hits {
+        self.faults().rules.add(rule, Deed::Fault(fault))
+    }
+
+    /// Holds the next message that `rule` means.
+    pub fn hold(&self, rule: Rule) -> Held {
         let (caught, caught_rx) = watch::channel(0);
         let (open_tx, open) = watch::channel(false);
-        self.faults().rules.push(Rule {
-            direction,
-            pattern: pattern.to_vec(),
-            left: 1,
-            deed: Deed::Hold { caught, open },
-        });
+        let deed = Deed::Hold { caught, open };
+        self.faults().rules.add(rule, deed);
         Held {
             caught: caught_rx,
             open: open_tx,
         }
+    }
+
+    /// What the chances of rules are drawn from.
+    pub fn seed(&self, seed: u64) {
+        self.faults().rules.seed(seed);
+    }
+
+    /// Ends all rules, delays, refusals and blackholes. What is held stays so.
+    pub fn heal(&self) {
+        let mut faults = self.faults();
+        faults.rules.clear();
+        faults.reply_delay = Duration::ZERO;
+        faults.refuse = false;
+        drop(faults);
+        self.blackhole(Direction::Request, false);
+        self.blackhole(Direction::Reply, false);
+    }
+
+    /// Loses the next messages that contain `pattern`, resetting the connection of each: the server has acted, its caller
+    /// never hears of it (or, for a request, the server never hears of it).
+    pub fn lose_next(&self, count: usize, direction: Direction, pattern: &[u8]) {
+        let rule = Rule::new(direction, Of::Anything).holding(pattern);
+        self.inject(rule.times(count), Fault::Reset);
+    }
+
+    /// Holds the next message that contains `pattern`.
+    pub fn hold_next(&self, direction: Direction, pattern: &[u8]) -> Held {
+        self.hold(Rule::new(direction, Of::Anything).holding(pattern))
+    }
+
+    /// How many messages were lost so far, whole or in part.
+    pub fn lost(&self) -> usize {
+        self.faults().lost
+    }
+
+    /// How many messages met a rule so far.
+    pub fn faults_done(&self) -> usize {
+        self.faults().done
+    }
+
+    /// How many connections were made so far, refused ones too.
+    pub fn accepted(&self) -> usize {
+        self.faults().accepted
     }
 }
 
@@ -209,6 +264,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationTo
             accepted = listener.accept() => accepted,
         };
         let Ok((caller, _)) = accepted else { continue };
+        lock(&shared.faults).accepted += 1;
         let connection = connection(Arc::clone(&shared), caller, stop.clone());
         shared.tasks.spawn(connection);
     }
@@ -222,141 +278,11 @@ async fn connection(shared: Arc<Shared>, mut caller: TcpStream, stop: Cancellati
         end = tokio::select! {
             () = stop.cancelled() => End::Reset,
             () = cut.cancelled() => End::Reset,
-            end = pass(&shared, &mut caller) => end,
+            end = pump::pass(&shared, &mut caller) => end,
         };
     }
     if matches!(end, End::Reset) {
         // Where the socket is gone already there is nothing to reset.
         let _ = caller.set_zero_linger();
-    }
-}
-
-/// How a connection ends.
-#[derive(Clone, Copy)]
-enum End {
-    /// One side closed.
-    Closed,
-    /// By a fault.
-    Reset,
-}
-
-async fn pass(shared: &Shared, caller: &mut TcpStream) -> End {
-    let _ = caller.set_nodelay(true);
-    let (from_caller, to_caller) = caller.split();
-    match &shared.upstream {
-        Upstream::Unix(path) => match UnixStream::connect(path).await {
-            Ok(mut server) => {
-                let (from_server, to_server) = server.split();
-                both(shared, from_caller, to_caller, from_server, to_server).await
-            }
-            Err(_) => End::Reset,
-        },
-        Upstream::Tcp(addr) => match TcpStream::connect(addr).await {
-            Ok(mut server) => {
-                let _ = server.set_nodelay(true);
-                let (from_server, to_server) = server.split();
-                both(shared, from_caller, to_caller, from_server, to_server).await
-            }
-            Err(_) => End::Reset,
-        },
-    }
-}
-
-async fn both(
-    shared: &Shared,
-    from_caller: impl AsyncRead + Unpin,
-    to_caller: impl AsyncWrite + Unpin,
-    from_server: impl AsyncRead + Unpin,
-    to_server: impl AsyncWrite + Unpin,
-) -> End {
-    tokio::select! {
-        end = pump(shared, Direction::Request, from_caller, to_server) => end,
-        end = pump(shared, Direction::Reply, from_server, to_caller) => end,
-    }
-}
-
-/// Passes one direction on until either side ends.
-async fn pump(
-    shared: &Shared,
-    direction: Direction,
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-) -> End {
-    let (sender, mut receiver) = mpsc::channel::<(Instant, Bytes)>(ON_THE_WAY);
-    let read = async move {
-        let mut buffer = BytesMut::with_capacity(CHUNK);
-        loop {
-            buffer.reserve(CHUNK);
-            if !matches!(from.read_buf(&mut buffer).await, Ok(n) if n > 0) {
-                return End::Closed;
-            }
-            let chunk = buffer.split().freeze();
-            let delay = match judge(shared, direction, &chunk) {
-                Verdict::Pass(delay) => delay,
-                Verdict::Lose => return End::Reset,
-                Verdict::Hold(mut open) => {
-                    // An end of the other side is a release, too.
-                    let _ = open.wait_for(|open| *open).await;
-                    Duration::ZERO
-                }
-            };
-            if sender.send((Instant::now() + delay, chunk)).await.is_err() {
-                return End::Closed;
-            }
-        }
-    };
-    let write = async move {
-        while let Some((due, chunk)) = receiver.recv().await {
-            tokio::time::sleep_until(due).await;
-            if to.write_all(&chunk).await.is_err() {
-                break;
-            }
-        }
-        End::Closed
-    };
-    // A reader that ended has dropped its sender: the writer sends what is on the way, then ends.
-    let (read, write) = (std::pin::pin!(read), std::pin::pin!(write));
-    match futures_util::future::select(read, write).await {
-        futures_util::future::Either::Left((End::Reset, _)) => End::Reset,
-        futures_util::future::Either::Left((End::Closed, write)) => write.await,
-        futures_util::future::Either::Right((end, _)) => end,
-    }
-}
-
-enum Verdict {
-    Pass(Duration),
-    Lose,
-    Hold(watch::Receiver<bool>),
-}
-
-fn judge(shared: &Shared, direction: Direction, chunk: &[u8]) -> Verdict {
-    let mut faults = lock(&shared.faults);
-    let hit = faults.rules.iter().position(|rule| {
-        rule.direction == direction
-            && rule.left > 0
-            && chunk
-                .windows(rule.pattern.len())
-                .any(|window| window == rule.pattern)
-    });
-    let Some(hit) = hit else {
-        return Verdict::Pass(match direction {
-            Direction::Reply => faults.reply_delay,
-            Direction::Request => Duration::ZERO,
-        });
-    };
-    faults.rules[hit].left -= 1;
-    let deed = faults.rules[hit].deed.clone();
-    if faults.rules[hit].left == 0 {
-        faults.rules.remove(hit);
-    }
-    match deed {
-        Deed::Lose => {
-            faults.lost += 1;
-            Verdict::Lose
-        }
-        Deed::Hold { caught, open } => {
-            caught.send_modify(|n| *n += 1);
-            Verdict::Hold(open)
-        }
     }
 }

@@ -20,6 +20,7 @@ mod killed_workers;
 mod long_jobs;
 mod lost_claims;
 mod poison;
+mod proxy;
 mod same_name;
 mod slot_leaks;
 mod slots;
