@@ -50,6 +50,68 @@ impl Clock {
     }
 }
 
+/// Knows how much of each file a process that was started with its [`Synced::env`] has on the disk.
+#[derive(Debug)]
+pub struct Synced {
+    notes: NamedTempFile,
+}
+
+impl Default for Synced {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Synced {
+    /// Nothing is synced so far.
+    ///
+    /// # Panics
+    /// When there is no place for its file.
+    pub fn new() -> Self {
+        let notes = NamedTempFile::new().expect("a file for the notes");
+        Self { notes }
+    }
+
+    /// The environment of a process whose syncs are noted.
+    pub fn env(&self) -> [(&'static str, String); 2] {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| library("synced", include_str!("preload/synced.c")));
+        let notes = self.notes.path().display().to_string();
+        [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("PRELOADED_SYNCED", notes),
+        ]
+    }
+
+    /// Takes from the append-only files of a store in `dir`, which is not running, what a power loss would have taken:
+    /// everything after the last sync that was completed. Gives the bytes taken.
+    ///
+    /// # Panics
+    /// When the files cannot be read or cut.
+    pub fn lose_power(&self, dir: &Path) -> u64 {
+        let notes = std::fs::read_to_string(self.notes.path()).expect("the notes are readable");
+        let files = std::fs::read_dir(dir.join("appendonlydir")).expect("an append-only store");
+        let mut taken = 0;
+        for file in files {
+            let path = file.expect("the directory is readable").path();
+            let name = path.display().to_string();
+            if !name.ends_with(".incr.aof") {
+                continue;
+            }
+            let synced = notes.lines().rev().find_map(|note| {
+                let (bytes, of) = note.split_once(' ')?;
+                (of == name).then(|| bytes.parse::<u64>().expect("a size"))
+            });
+            let synced = synced.unwrap_or(0);
+            let file = std::fs::OpenOptions::new().write(true).open(&path);
+            let file = file.expect("the file can be written");
+            taken += file.metadata().expect("it is a file").len() - synced;
+            file.set_len(synced).expect("the file can be cut");
+        }
+        taken
+    }
+}
+
 /// Compiles `source` to `<target>/<profile>/preload-<name>.so`. Several tests may do so at once: each writes a file of its
 /// own and renames it.
 pub(crate) fn library(name: &str, source: &str) -> PathBuf {
