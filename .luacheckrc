@@ -2,4 +2,4 @@
 std = "lua51"
 max_line_length = 120
 globals = { "redis" }
-read_globals = { "KEYS", "ARGV" }
+read_globals = { "KEYS", "ARGV", "cmsgpack" }

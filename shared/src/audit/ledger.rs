@@ -1,6 +1,9 @@
 //! A second book beside the reference, kept from the replies alone: who was handed what, and what became of each job.
 //! It finds a write that should not have been accepted even where scripts and reference are wrong together.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 
 use super::counts::{Counts, RACE_MS};
@@ -86,6 +89,17 @@ impl Ledger {
         let most = state.settings.as_ref().map_or(0, |s| s.max_dead_letters);
         if state.sets.dead.len() + EVICTED > most {
             ids.extend(state.sets.dead.first(EVICTED));
+        }
+    }
+
+    /// Counts an entry of a step.
+    pub(super) fn met(&mut self, step: &str) {
+        let steps = &mut self.counts.steps;
+        match steps.get_mut(step) {
+            Some(times) => *times += 1,
+            None => {
+                steps.insert(step.to_owned(), 1);
+            }
         }
     }
 

@@ -103,6 +103,7 @@ impl Replay {
             .read(&self.pool)
             .map_err(|what| self.diverged(entry, None, Wrong::Unreadable(what)))?;
         self.fed = entry.number;
+        self.ledger.met(&entry.step);
         self.remember(entry, &read);
         match self.apply(entry.raw_ms, &read) {
             Ok(()) => Ok(read),

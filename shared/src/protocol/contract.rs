@@ -301,6 +301,7 @@ fn steps_use_listed_commands_alone_and_read_no_unbounded_range() {
             "os.",
             "redis.log",
             "cjson",
+            "cmsgpack",
         ] {
             assert!(!body.contains(banned), "{name}: {banned}");
         }
