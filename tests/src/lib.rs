@@ -13,14 +13,16 @@ mod process;
 mod proxy;
 mod rig;
 mod settle;
+mod store_faults;
 mod wait;
 
 pub use ask::{Ask, Held as HeldDelivery, RESULT, TENANT};
 pub use client::{Api, Reply, chat, job, terminal};
 pub use commands::CliReply;
-pub use preload::Clock;
+pub use preload::{Clock, Synced};
 pub use process::{Proc, Signal};
 pub use proxy::{Direction, Fault, Held, Hits, Of, Proxy, Rule, Upstream, step};
 pub use rig::{Options, Rig};
 pub use settle::Allow;
+pub use store_faults::{FILLABLE, Replica, Spinning, free_port, redis_cli, socket};
 pub use wait::{LONG, SOON, until};
