@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod audited;
+mod audited_store;
 mod doctor;
 mod echo;
 mod mixer;
