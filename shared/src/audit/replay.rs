@@ -49,9 +49,9 @@ pub enum Wrong {
     /// Script and reference answered differently.
     Reply {
         /// The script's.
-        server: Reply,
+        server: Box<Reply>,
         /// The reference's.
-        reference: Reply,
+        reference: Box<Reply>,
     },
     /// They acted at different times of the pool, in ms.
     Time {
@@ -124,12 +124,12 @@ impl Replay {
         // The book first: it names a write that should not have been, where the comparison sees two replies.
         let booked = self.ledger.take(&line, touched, &self.state);
         if reply != read.reply {
-            let server = read.reply.clone();
+            let server = Box::new(read.reply.clone());
             return Err(match booked {
                 Err(what) if what.starts_with("I5") => Wrong::Invariant(what),
                 _ => Wrong::Reply {
                     server,
-                    reference: reply,
+                    reference: Box::new(reply),
                 },
             });
         }
