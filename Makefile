@@ -42,6 +42,10 @@ test: setup ## Run every test
 	cargo build --locked --workspace --bins
 	@$(FILES) scripts/test
 
+.PHONY: mutation
+mutation: setup ## Take each guard of the protocol out in turn; print what notices
+	@$(FILES) scripts/mutation-check
+
 .PHONY: check
 check: fmt clippy structure lua deny compose ## Everything but the tests: format, lints, licences, structure, Lua, compose
 

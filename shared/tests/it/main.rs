@@ -4,9 +4,11 @@
 
 mod audited;
 mod audited_store;
+mod direct;
 mod doctor;
 mod echo;
 mod mixer;
+mod mutation;
 mod program;
 mod reference;
 mod rig;

@@ -63,6 +63,15 @@ impl Rig {
 
     /// Runs one step with exactly this deadline; gives the pool's time and the reply.
     pub(crate) fn send<S: Step>(&mut self, step: &S, deadline_ms: u64) -> (u64, Outcome<S::Reply>) {
+        self.try_send(step, deadline_ms).unwrap()
+    }
+
+    /// The same where the script may be broken.
+    pub(crate) fn try_send<S: Step>(
+        &mut self,
+        step: &S,
+        deadline_ms: u64,
+    ) -> Result<(u64, Outcome<S::Reply>), String> {
         let (call, op) = (step.bind(deadline_ms), Op::mint());
         let mut command = redis::cmd("EVALSHA");
         command
@@ -75,8 +84,8 @@ impl Rig {
         command.arg(op.as_str());
         let value = command
             .query(&mut self.connection)
-            .unwrap_or_else(|e| panic!("{}: {e}", call.script.name));
-        protocol::decode(step, &op, plain(value)).unwrap()
+            .map_err(|e| format!("{}: {e}", call.script.name))?;
+        protocol::decode(step, &op, plain(value)).map_err(|e| e.to_string())
     }
 
     /// Reads all keys of a pool.

@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
         let Some(command) = self.command(one, limit) else {
             return Ok(());
         };
-        let (now_ms, reply) = self.send(&command);
+        let (now_ms, reply) = self.send(&command)?;
         let (server, raw_ms) = self.dump(now_ms);
         match &command.action {
             Action::TakeMarker | Action::Jump { .. } => {
@@ -388,7 +388,7 @@ impl<'a> Run<'a> {
         Some((id, fence, owner))
     }
 
-    fn send(&mut self, command: &Command) -> (Option<u64>, Reply) {
+    fn send(&mut self, command: &Command) -> Result<(Option<u64>, Reply), String> {
         let at = command.deadline_ms;
         match &command.action {
             Action::Submit(s) => self.step(s, at, Reply::Submit),
@@ -404,15 +404,15 @@ impl<'a> Run<'a> {
             Action::Beat(s) => self.step(s, at, |()| Reply::Done),
             Action::Pause(s) => self.step(s, at, |()| Reply::Done),
             // Its reply has a version where others have the time.
-            Action::Apply(s) => (None, self.step(s, at, Reply::Apply).1),
+            Action::Apply(s) => Ok((None, self.step(s, at, Reply::Apply)?.1)),
             Action::TakeMarker => {
                 let key = format!("{}:marker", base(&self.pool));
                 let _: Vec<String> = self.rig.command(&["ZPOPMIN", &key]);
-                (None, Reply::Done)
+                Ok((None, Reply::Done))
             }
             Action::Jump { ms } => {
                 self.jump(*ms);
-                (None, Reply::Done)
+                Ok((None, Reply::Done))
             }
         }
     }
@@ -422,14 +422,14 @@ impl<'a> Run<'a> {
         step: &S,
         at: u64,
         reply: impl FnOnce(S::Reply) -> Reply,
-    ) -> (Option<u64>, Reply) {
-        let (now_ms, outcome) = self.rig.send(step, at);
+    ) -> Result<(Option<u64>, Reply), String> {
+        let (now_ms, outcome) = self.rig.try_send(step, at)?;
         let reply = match outcome {
             Outcome::Late => Reply::Late,
             Outcome::NoPool => Reply::NoPool,
             Outcome::Done(done) => reply(done),
         };
-        (Some(now_ms), reply)
+        Ok((Some(now_ms), reply))
     }
 
     /// Moves the pool's clock, and the TTLs that promise something with it.
