@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{ConfigError, Origin};
 use super::names::store_url_count;
-use super::sections::{AuthMode, StoreMode};
-use super::{Config, PoolConfig, Role};
+use super::sections::{AuthMode, StoreConfig, StoreMode};
+use super::{Config, PoolConfig, Role, url_parts};
 
 /// Most pools in one file: each role keeps state for each of them.
 const MAX_POOLS: usize = 256;
@@ -72,13 +72,54 @@ impl Judge<'_> {
         if addresses > 1 && store.mode == StoreMode::Single {
             self.fail(&["store.url", "store.mode"], || {
                 format!(
-                    "names {addresses} addresses, but store.mode is \"single\"; give one address"
+                    "names {addresses} addresses, but store.mode is \"single\"; give one address, or set store.mode to what they are: \"cluster\" or \"sentinel\""
                 )
             });
         }
-        if !store.password_file.is_empty() && has_password(url) {
+        self.nodes(store);
+        // Sentinels have a login of their own, the one of their addresses.
+        if !store.password_file.is_empty() && has_password(url) && store.mode != StoreMode::Sentinel
+        {
             self.fail(&["store.password_file", "store.url"], || {
                 "the password is in store.url too; keep it in one place, store.password_file".into()
+            });
+        }
+    }
+
+    /// What the layout of the store asks of its addresses.
+    fn nodes(&mut self, store: &StoreConfig) {
+        let mode = match store.mode {
+            StoreMode::Single => None,
+            StoreMode::Cluster => Some(("cluster", "nodes of the cluster")),
+            StoreMode::Sentinel => Some(("sentinel", "Sentinels")),
+        };
+        if store.mode != StoreMode::Sentinel
+            && self.is_set("store.master_name")
+            && store.master_name != StoreConfig::default().master_name
+        {
+            self.fail(&["store.master_name", "store.mode"], || {
+                "is for store.mode = \"sentinel\" alone; remove it, or set store.mode".into()
+            });
+        }
+        let Some((mode, nodes)) = mode else { return };
+        let parts = url_parts(store.url.expose());
+        if parts
+            .iter()
+            .any(|url| url.starts_with("unix://") || url.starts_with("redis+unix://"))
+        {
+            self.fail(&["store.url", "store.mode"], || {
+                format!("names a socket, but store.mode is \"{mode}\"; name redis:// addresses of {nodes}")
+            });
+        }
+        if store.mode == StoreMode::Cluster && parts.iter().any(|url| has_database(url)) {
+            self.fail(&["store.url", "store.mode"], || {
+                "names a database, and a cluster has none but 0; remove what follows the port"
+                    .into()
+            });
+        }
+        if store.mode == StoreMode::Sentinel && store.master_name.is_empty() {
+            self.fail(&["store.master_name", "store.mode"], || {
+                "is empty, but store.mode is \"sentinel\"; give the name that `sentinel monitor` has for the primary".into()
             });
         }
     }
@@ -227,6 +268,14 @@ impl Judge<'_> {
             });
         }
     }
+}
+
+/// Whether an address asks for a database other than 0.
+fn has_database(url: &str) -> bool {
+    let rest = url.strip_prefix("redis://").unwrap_or_default();
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let path = host.split_once('/').map_or("", |(_, path)| path);
+    !matches!(path.split('?').next(), None | Some("" | "0"))
 }
 
 /// Whether an address carries a password.

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use error::{ConfigError, ConfigErrors, Origin};
 pub use load::{Loaded, PoolsFile, Role};
 pub use pool::{ClassConfig, DEFAULT_CLASS, Estimate, PoolConfig, WhenLimited};
+pub(crate) use secret::url_parts;
 pub use secret::{REDACTED, Secret, StoreUrl, scrub_urls};
 pub use sections::{
     AuthMode, Durability, IngressConfig, ReaperConfig, StoreConfig, StoreMode, WorkerConfig,

@@ -93,6 +93,15 @@ impl Serialize for StoreUrl {
 ///
 /// A part without a scheme continues the one before it, because a password may hold a comma of its own.
 pub fn scrub_urls(urls: &str) -> String {
+    url_parts(urls)
+        .iter()
+        .map(|url| scrub_url(url))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// The addresses of a comma-separated list. A part without a scheme continues the one before it.
+pub(crate) fn url_parts(urls: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for part in urls.split(',') {
         match parts.last_mut() {
@@ -104,10 +113,6 @@ pub fn scrub_urls(urls: &str) -> String {
         }
     }
     parts
-        .iter()
-        .map(|url| scrub_url(url))
-        .collect::<Vec<_>>()
-        .join(",")
 }
 
 fn scrub_url(url: &str) -> String {

@@ -48,7 +48,8 @@ pub enum AuthMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoreConfig {
-    /// `redis://`, `unix://` or `redis+unix://` address of the server (`rediss://` is planned); printed without its password.
+    /// `redis://`, `unix://` or `redis+unix://` address of the server (`rediss://` is planned); several, comma-separated,
+    /// of a cluster's nodes or of Sentinels. Printed without its passwords.
     pub url: StoreUrl,
     /// Layout of the store.
     pub mode: StoreMode,
@@ -61,12 +62,12 @@ pub struct StoreConfig {
     /// Deadline of one command, in milliseconds, 50–60000. A command of a pool gets the smaller of this and a quarter
     /// of the pool's lease, see [`StoreConfig::effective_command_timeout_ms`].
     pub command_timeout_ms: u64,
-    /// Name of the primary, for `sentinel` alone; up to 128 bytes.
+    /// What the Sentinels call the primary, for `sentinel` alone; up to 128 bytes.
     pub master_name: String,
     /// PEM file of the authority that signed the server's certificate, for `rediss://` alone.
     pub ca_file: String,
     /// File with the store's password, at most 64 KiB; its trailing line end is not part of the password. Empty: the
-    /// password of the address, if any.
+    /// password of the address, if any. In mode `sentinel` the login of the addresses is the Sentinels', this is the store's.
     pub password_file: String,
     /// Every step that may write is recorded in the store as well, for tests and investigations; it grows the store's
     /// memory. On in all processes of a store or in none.

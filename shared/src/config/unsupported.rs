@@ -17,7 +17,6 @@ use Allowed::{NotPrefix, Nothing, Only};
 
 /// The one table. `*` stands for a name.
 static TABLE: &[(&str, Allowed)] = &[
-    ("store.mode", Only("\"single\"")),
     (
         "store.url",
         NotPrefix("rediss://", "use redis://, unix:// or redis+unix://"),
@@ -56,10 +55,6 @@ pub(crate) fn refusal(key: &str, value: &Value) -> Option<String> {
     let rendered = value.to_string();
     match allowed {
         Only(json) if rendered == *json => None,
-        // A word out of a fixed list is the thing that is missing, so it is named.
-        Only(_) if !text.is_empty() && key.starts_with("store.mode") => Some(format!(
-            "\"{text}\" is not available in this version of tidegate; remove it"
-        )),
         Only(_) | Nothing => Some("is not available in this version of tidegate; remove it".into()),
         // Every address of a list counts, not the first alone.
         NotPrefix(prefix, instead) => text

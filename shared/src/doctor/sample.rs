@@ -5,16 +5,16 @@ use super::keys::{self, Life};
 use super::{Finding, job};
 use crate::domain::PoolName;
 use crate::protocol::Inspect;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Walk};
 
 /// Keys looked at.
 const KEYS: usize = 2_000;
 
 /// A sample of keys: each is bounded, or has a TTL, or belongs to a job that is owed.
 pub(super) async fn ttls(store: &Store, tally: &mut Tally) -> Result<Finding, StoreError> {
-    let (mut cursor, mut looked_at, mut strange) = (0, 0, Vec::new());
-    loop {
-        let (next, names) = store.keys_from(cursor).await?;
+    let (mut walk, mut looked_at, mut strange) = (Some(Walk::default()), 0, Vec::new());
+    while let Some(from) = walk.take().filter(|_| looked_at < KEYS) {
+        let (next, names) = store.keys_from(from).await?;
         for key in names {
             looked_at += 1;
             if let Some(against) = key_life(store, &key).await? {
@@ -22,12 +22,13 @@ pub(super) async fn ttls(store: &Store, tally: &mut Tally) -> Result<Finding, St
                 tally.note(&key, against);
             }
         }
-        cursor = next;
-        if cursor == 0 || looked_at >= KEYS {
-            break;
-        }
+        walk = next;
     }
-    let which = if cursor == 0 { "all" } else { "a sample of" };
+    let which = if walk.is_none() && looked_at < KEYS {
+        "all"
+    } else {
+        "a sample of"
+    };
     Ok(match strange.first() {
         None => Finding::pass(
             "keys.ttl",

@@ -11,10 +11,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Value};
 use tokio::sync::oneshot;
 
+use super::error::classify;
+use super::nodes::Nodes;
+use super::slots::{Address, Slot};
 use crate::domain::{JobId, PoolName};
 use crate::protocol::base;
 
@@ -91,12 +94,15 @@ struct Waiter {
     told: oneshot::Sender<Confirmed>,
 }
 
+/// A connection and where it leads.
+type Held = (Address, MultiplexedConnection);
+
 /// The confirmations of one pool.
 #[derive(Default)]
 struct Lane {
     waiting: Mutex<VecDeque<Waiter>>,
     /// Whoever holds it makes the next round for all that wait.
-    turn: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+    turn: tokio::sync::Mutex<Option<Held>>,
 }
 
 impl Lane {
@@ -112,7 +118,7 @@ impl Lane {
 
 /// Asks the store for confirmations.
 pub(super) struct Confirmer {
-    client: Client,
+    nodes: Nodes,
     replicas: u32,
     timeout: Duration,
     lanes: Mutex<HashMap<PoolName, Arc<Lane>>>,
@@ -121,9 +127,9 @@ pub(super) struct Confirmer {
 
 impl Confirmer {
     /// Asks for `replicas`, 0 for none: then nothing is ever asked. A confirmation takes at most `timeout`.
-    pub(super) fn new(client: Client, replicas: u32, timeout: Duration) -> Self {
+    pub(super) fn new(nodes: Nodes, replicas: u32, timeout: Duration) -> Self {
         Self {
-            client,
+            nodes,
             replicas,
             timeout,
             lanes: Mutex::default(),
@@ -169,12 +175,7 @@ impl Confirmer {
 
     /// One round for all that wait, which takes at most half of the time-out: who comes while one is under way waits for
     /// it and for the next.
-    async fn round(
-        &self,
-        pool: &PoolName,
-        lane: &Lane,
-        connection: &mut Option<MultiplexedConnection>,
-    ) {
+    async fn round(&self, pool: &PoolName, lane: &Lane, connection: &mut Option<Held>) {
         let waiters: Vec<Waiter> = {
             let mut waiting = lock(&lane.waiting);
             // Those who gave up take no part.
@@ -218,16 +219,24 @@ impl Confirmer {
     async fn send(
         &self,
         pool: &PoolName,
-        held: Option<MultiplexedConnection>,
+        held: Option<Held>,
         waiters: &[Waiter],
         limit: Duration,
-    ) -> redis::RedisResult<(Vec<Value>, i64, MultiplexedConnection)> {
+    ) -> redis::RedisResult<(Vec<Value>, i64, Held)> {
         let started = Instant::now();
-        let mut connection = match held {
-            Some(connection) => connection,
-            None => self.connect(limit).await?,
-        };
         let base = base(pool);
+        let slot = Slot::of_key(base.as_bytes());
+        // Another server may have become the pool's since.
+        let held =
+            held.filter(|(address, _)| self.nodes.primary_now(slot).as_ref() == Some(address));
+        let (address, mut connection) = match held {
+            Some(held) => held,
+            None => {
+                let address = self.nodes.primary(slot).await;
+                let made = self.nodes.connect(&address).await?;
+                (address, made)
+            }
+        };
         let mut questions = redis::pipe();
         for proof in waiters.iter().flat_map(|waiter| &waiter.proofs) {
             let record = format!("{base}:job:{}", proof.id.bare());
@@ -239,22 +248,14 @@ impl Confirmer {
         let left = limit.saturating_sub(started.elapsed()) * 4 / 5;
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         questions.cmd("WAIT").arg(self.replicas).arg(left_ms);
-        let mut answers: Vec<Value> = questions.query_async(&mut connection).await?;
+        let answers = questions.query_async(&mut connection).await;
+        let mut answers: Vec<Value> =
+            answers.inspect_err(|error| self.nodes.met(&address, classify(error)))?;
         let enough = match answers.pop() {
             Some(Value::Int(count)) => count,
             _ => 0,
         };
-        Ok((answers, enough, connection))
-    }
-
-    async fn connect(&self, limit: Duration) -> redis::RedisResult<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(limit))
-            // A round has a time-out of its own.
-            .set_response_timeout(None);
-        self.client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        Ok((answers, enough, (address, connection)))
     }
 
     fn short(&self, why: &str, limit: Duration) -> Confirmed {

@@ -1,14 +1,17 @@
-//! Connections: shared ones for steps, each retired as soon as a command on it was abandoned or timed out.
+//! Connections: shared ones for steps, each retired as soon as a command on it was abandoned or timed out, or its node
+//! serves no more.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bb8_redis::bb8;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
 
 use super::error::{StoreError, Trouble, classify, unavailable};
+use super::nodes::Nodes;
+use super::slots::{Address, Slot};
 
 /// A connection that many commands share. Replies are matched by order, so a reply that nobody waits for any more is
 /// still read and dropped; yet a connection with an abandoned command is given up, as it may be stuck.
@@ -16,6 +19,8 @@ use super::error::{StoreError, Trouble, classify, unavailable};
 pub(super) struct Shared {
     connection: MultiplexedConnection,
     retired: Arc<AtomicBool>,
+    nodes: Nodes,
+    address: Address,
 }
 
 impl Shared {
@@ -38,15 +43,18 @@ impl Shared {
                 Ok(value)
             }
             Ok(Err(error)) => {
-                if !classify(&error).retires() {
+                let trouble = classify(&error);
+                if !trouble.retires() {
                     abandoned.0 = None;
                 }
+                self.nodes.met(&self.address, trouble);
                 Err(unavailable(&error))
             }
-            Err(_) => Err(StoreError::timed_out(format!(
-                "no answer within {} ms",
-                timeout.as_millis()
-            ))),
+            Err(_) => {
+                self.nodes.met(&self.address, Trouble::TimedOut);
+                let ms = timeout.as_millis();
+                Err(StoreError::timed_out(format!("no answer within {ms} ms")))
+            }
         }
     }
 }
@@ -62,10 +70,21 @@ impl Drop for Abandoned<'_> {
     }
 }
 
+/// What the last try to connect to a node met; none where it worked.
+type LastTrouble = Arc<Mutex<Option<StoreError>>>;
+
 /// Makes connections for the pool of them.
-pub(super) struct Manager {
-    client: Client,
+struct Manager {
+    nodes: Nodes,
+    address: Address,
     timeout: Duration,
+    trouble: LastTrouble,
+}
+
+impl Manager {
+    fn remember(&self, trouble: Option<StoreError>) {
+        *lock(&self.trouble) = trouble;
+    }
 }
 
 impl bb8::ManageConnection for Manager {
@@ -73,22 +92,29 @@ impl bb8::ManageConnection for Manager {
     type Error = redis::RedisError;
 
     async fn connect(&self) -> Result<Shared, redis::RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            // Each command has its own time-out, see `Connections::run`.
-            .set_response_timeout(None);
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        Ok(Shared {
-            connection,
-            retired: Arc::new(AtomicBool::new(false)),
-        })
+        // Its turn may be long in coming, and by then nobody may wait for it.
+        let made = tokio::time::timeout(self.timeout, self.nodes.connect(&self.address))
+            .await
+            .unwrap_or_else(|_| Err((redis::ErrorKind::Io, "no connection in time").into()));
+        match made {
+            Ok(connection) => {
+                self.remember(None);
+                Ok(Shared {
+                    connection,
+                    retired: Arc::new(AtomicBool::new(false)),
+                    nodes: self.nodes.clone(),
+                    address: Arc::clone(&self.address),
+                })
+            }
+            Err(error) => {
+                self.remember(Some(unavailable(&error)));
+                Err(error)
+            }
+        }
     }
 
     async fn is_valid(&self, connection: &mut Shared) -> Result<(), redis::RedisError> {
-        if connection.retired.load(Ordering::Relaxed) {
+        if self.has_broken(connection) {
             Err((redis::ErrorKind::Io, "retired").into())
         } else {
             Ok(())
@@ -100,48 +126,127 @@ impl bb8::ManageConnection for Manager {
     }
 }
 
-/// A few shared connections.
+/// The connections to one node.
 #[derive(Clone)]
-pub(super) struct Connections {
+struct Lane {
     pool: bb8::Pool<Manager>,
+    trouble: LastTrouble,
+}
+
+/// A few shared connections to each node that is needed.
+pub(super) struct Connections {
+    nodes: Nodes,
+    size: u32,
+    ready: u32,
+    timeout: Duration,
+    lanes: Mutex<HashMap<Address, Lane>>,
 }
 
 impl Connections {
-    /// Up to `size` connections, made when they are needed; `ready` of them beforehand.
-    pub(super) async fn new(client: Client, size: u32, ready: u32, timeout: Duration) -> Self {
-        let pool = bb8::Pool::builder()
-            .max_size(size)
-            .min_idle(Some(ready.min(size)))
-            .test_on_check_out(true)
-            .connection_timeout(timeout)
-            .build_unchecked(Manager { client, timeout });
-        Self { pool }
+    /// Up to `size` connections to each node, made when they are needed; `ready` of them beforehand, as soon as the node
+    /// is known.
+    pub(super) fn new(nodes: &Nodes, size: u32, ready: u32, timeout: Duration) -> Self {
+        let connections = Self {
+            nodes: nodes.clone(),
+            size,
+            ready: ready.min(size),
+            timeout,
+            lanes: Mutex::default(),
+        };
+        if ready > 0 {
+            for address in nodes.primaries() {
+                connections.lane(&address);
+            }
+        }
+        connections
     }
 
-    async fn get(&self) -> Result<Shared, StoreError> {
-        match self.pool.get().await {
+    /// The connections to a node; those to nodes that serve no more are given up.
+    fn lane(&self, address: &Address) -> Lane {
+        let mut lanes = lock(&self.lanes);
+        if let Some(lane) = lanes.get(address) {
+            return lane.clone();
+        }
+        lanes.retain(|address, _| self.nodes.serves(address));
+        let trouble = LastTrouble::default();
+        let pool = bb8::Pool::builder()
+            .max_size(self.size)
+            .min_idle(Some(self.ready))
+            .test_on_check_out(true)
+            .connection_timeout(self.timeout)
+            .build_unchecked(Manager {
+                nodes: self.nodes.clone(),
+                address: Arc::clone(address),
+                timeout: self.timeout,
+                trouble: Arc::clone(&trouble),
+            });
+        let lane = Lane { pool, trouble };
+        lanes.insert(Arc::clone(address), lane.clone());
+        lane
+    }
+
+    async fn get(&self, address: &Address) -> Result<Shared, StoreError> {
+        let lane = self.lane(address);
+        let got = tokio::select! {
+            got = lane.pool.get() => got,
+            () = self.nodes.replaced(address) => Err(bb8::RunError::TimedOut),
+        };
+        match got {
             Ok(connection) => Ok(connection.clone()),
-            Err(bb8::RunError::TimedOut) => Err(StoreError::Unavailable {
-                trouble: Trouble::Connection,
-                detail: "no connection in time".into(),
-            }),
+            Err(bb8::RunError::TimedOut) => Err(lane.no_connection()),
             Err(bb8::RunError::User(error)) => Err(unavailable(&error)),
         }
     }
 
-    /// A connection, made within `timeout` where there is none.
-    pub(super) async fn get_within(&self, timeout: Duration) -> Result<Shared, StoreError> {
-        tokio::time::timeout(timeout, self.get())
+    /// A connection to the node that serves `slot`, made within `timeout` where there is none.
+    pub(super) async fn get_within(
+        &self,
+        slot: Slot,
+        timeout: Duration,
+    ) -> Result<Shared, StoreError> {
+        let started = tokio::time::Instant::now();
+        let address = tokio::time::timeout(timeout, self.nodes.primary(slot))
             .await
-            .map_err(|_| StoreError::timed_out("no connection in time"))?
+            .map_err(|_| self.nodes.lost())?;
+        self.get_at(&address, timeout.saturating_sub(started.elapsed()))
+            .await
+    }
+
+    /// A connection to this node, made within `timeout` where there is none.
+    pub(super) async fn get_at(
+        &self,
+        address: &Address,
+        timeout: Duration,
+    ) -> Result<Shared, StoreError> {
+        tokio::time::timeout(timeout, self.get(address))
+            .await
+            .unwrap_or_else(|_| Err(self.lane(address).no_connection()))
     }
 
     /// Runs one command within `timeout`, which a connection that has to be made takes nothing of.
     pub(super) async fn run<T: redis::FromRedisValue>(
         &self,
+        slot: Slot,
         timeout: Duration,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
-        self.get_within(timeout).await?.run(timeout, command).await
+        let connection = self.get_within(slot, timeout).await?;
+        connection.run(timeout, command).await
     }
+}
+
+impl Lane {
+    /// Why there is no connection: what the last try met, where that says more.
+    fn no_connection(&self) -> StoreError {
+        lock(&self.trouble)
+            .clone()
+            .unwrap_or_else(|| StoreError::Unavailable {
+                trouble: Trouble::Connection,
+                detail: "no connection in time".into(),
+            })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use redis::Client;
+use redis::aio::PubSubSink;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::nodes::Nodes;
 use crate::domain::{JobId, PoolName, WorkerId};
 use crate::protocol::base;
 use crate::retry::Retry;
 
 /// Hints kept for a watcher that does not look; beyond it the next look finds everything anyway.
 const BACKLOG: usize = 64;
+/// How often a silent connection is asked whether it still stands.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A subscription that takes longer is left to the reconnect.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -77,7 +80,7 @@ impl Drop for Watch {
 }
 
 impl Hints {
-    pub(super) fn start(client: Client) -> Self {
+    pub(super) fn start(nodes: Nodes) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "two commands for each watch, which its reader bounds; and leaving happens in a drop, which cannot wait"
@@ -87,7 +90,7 @@ impl Hints {
             clippy::disallowed_methods,
             reason = "no role owns it: it ends with the last handle of the store"
         )]
-        let task = AbortOnDropHandle::new(tokio::spawn(serve(client, inbox)));
+        let task = AbortOnDropHandle::new(tokio::spawn(serve(nodes, inbox)));
         Self {
             commands,
             _task: Arc::new(task),
@@ -129,7 +132,7 @@ impl Hints {
 
 type Watchers = HashMap<String, HashMap<u64, mpsc::Sender<Hint>>>;
 
-async fn serve(client: Client, mut inbox: mpsc::UnboundedReceiver<Command>) {
+async fn serve(nodes: Nodes, mut inbox: mpsc::UnboundedReceiver<Command>) {
     let mut watchers: Watchers = HashMap::new();
     let retry = Retry::store();
     let mut attempt = 0;
@@ -151,7 +154,7 @@ async fn serve(client: Client, mut inbox: mpsc::UnboundedReceiver<Command>) {
                 None => return,
             }
         }
-        if connected(&client, &mut inbox, &mut watchers, &mut attempt).await {
+        if connected(&nodes, &mut inbox, &mut watchers, &mut attempt).await {
             return;
         }
         attempt += 1;
@@ -160,19 +163,27 @@ async fn serve(client: Client, mut inbox: mpsc::UnboundedReceiver<Command>) {
 }
 
 /// Serves over one connection until it breaks. True when nobody can watch any more.
+///
+/// Any node of a cluster will do: what is published on one is sent to all.
 async fn connected(
-    client: &Client,
+    nodes: &Nodes,
     inbox: &mut mpsc::UnboundedReceiver<Command>,
     watchers: &mut Watchers,
     attempt: &mut u32,
 ) -> bool {
-    let connecting = tokio::time::timeout(SUBSCRIBE_TIMEOUT, client.get_async_pubsub());
-    let Ok(Ok(pubsub)) = connecting.await else {
+    let connecting = async {
+        let address = nodes.any(*attempt).await;
+        nodes
+            .subscribe(&address)
+            .await
+            .map(|pubsub| (address, pubsub))
+    };
+    let Ok((address, pubsub)) = connecting.await else {
         return false;
     };
     let (mut sink, mut stream) = pubsub.split();
     for (channel, all) in &*watchers {
-        if sink.subscribe(channel).await.is_err() {
+        if !in_time(sink.subscribe(channel)).await {
             return false;
         }
         for hints in all.values() {
@@ -180,31 +191,14 @@ async fn connected(
         }
     }
     *attempt = 0;
+    let mut ask = tokio::time::interval(ASK_EVERY);
+    ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             command = inbox.recv() => match command {
                 None => return true,
-                Some(Command::Watch { channel, watcher, hints, done }) => {
-                    let new = !watchers.contains_key(&channel);
-                    watchers.entry(channel.clone()).or_default().insert(watcher, hints);
-                    if new {
-                        let subscribing = tokio::time::timeout(SUBSCRIBE_TIMEOUT, sink.subscribe(&channel));
-                        if !matches!(subscribing.await, Ok(Ok(()))) {
-                            return false;
-                        }
-                    }
-                    let _ = done.send(());
-                }
-                Some(Command::Leave { channel, watcher }) => {
-                    let Some(all) = watchers.get_mut(&channel) else { continue };
-                    all.remove(&watcher);
-                    if all.is_empty() {
-                        watchers.remove(&channel);
-                        let leaving = tokio::time::timeout(SUBSCRIBE_TIMEOUT, sink.unsubscribe(&channel));
-                        if !matches!(leaving.await, Ok(Ok(()))) {
-                            return false;
-                        }
-                    }
+                Some(command) => if !obey(command, &mut sink, watchers).await {
+                    return false;
                 }
             },
             message = stream.next() => {
@@ -216,6 +210,52 @@ async fn connected(
                     }
                 }
             }
+            // A server that hangs, or is cut off, says nothing.
+            _ = ask.tick() => if !in_time(sink.ping::<redis::Value>()).await {
+                return false;
+            },
+            // Another took its place: what is published now is published there.
+            () = nodes.replaced(&address) => return false,
         }
     }
+}
+
+/// Subscribes and unsubscribes. False where the connection does not do it.
+async fn obey(command: Command, sink: &mut PubSubSink, watchers: &mut Watchers) -> bool {
+    match command {
+        Command::Watch {
+            channel,
+            watcher,
+            hints,
+            done,
+        } => {
+            let new = !watchers.contains_key(&channel);
+            watchers
+                .entry(channel.clone())
+                .or_default()
+                .insert(watcher, hints);
+            if new && !in_time(sink.subscribe(&channel)).await {
+                return false;
+            }
+            let _ = done.send(());
+        }
+        Command::Leave { channel, watcher } => {
+            let Some(all) = watchers.get_mut(&channel) else {
+                return true;
+            };
+            all.remove(&watcher);
+            if all.is_empty() {
+                watchers.remove(&channel);
+                return in_time(sink.unsubscribe(&channel)).await;
+            }
+        }
+    }
+    true
+}
+
+async fn in_time<T>(doing: impl Future<Output = redis::RedisResult<T>>) -> bool {
+    matches!(
+        tokio::time::timeout(SUBSCRIBE_TIMEOUT, doing).await,
+        Ok(Ok(_))
+    )
 }

@@ -8,9 +8,14 @@ mod connection;
 mod directory;
 mod error;
 mod facts;
+mod gate;
 mod hints;
 mod keys;
+mod lookout;
+mod nodes;
+mod ready;
 mod shown;
+mod slots;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -20,12 +25,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::Client;
-
 pub use directory::{ApiKeyRecord, PoolDef, Scope};
 pub use error::{StoreError, Trouble};
 pub use facts::{Given, ServerFacts};
 pub use hints::{Hint, Hints, Watch};
+pub use keys::Walk;
 pub use work::WorkWaiter;
 
 use crate::config::{Durability, StoreConfig};
@@ -37,6 +41,8 @@ use crate::telemetry::Metrics;
 use clock::Clocks;
 use confirm::Confirmer;
 use connection::Connections;
+use nodes::Nodes;
+use slots::Slot;
 
 /// Tries of a step whose deadline had passed when it arrived: the first only taught us the pool's clock.
 const LATE_TRIES: u32 = 3;
@@ -59,7 +65,7 @@ struct Loaded {
 }
 
 struct Inner {
-    client: Client,
+    nodes: Nodes,
     shared: Connections,
     bulk: Connections,
     renewals: Connections,
@@ -95,26 +101,13 @@ impl Store {
     /// # Errors
     /// Where the address cannot be used.
     pub async fn open(config: &StoreConfig, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
-        use redis::IntoConnectionInfo as _;
-        let bad = |error: redis::RedisError| StoreError::Unavailable {
-            trouble: Trouble::Other,
-            detail: format!("store.url: {error}"),
-        };
-        let mut info = config.url.expose().into_connection_info().map_err(bad)?;
-        if !config.password.is_empty() {
-            let login = info
-                .redis_settings()
-                .clone()
-                .set_password(config.password.expose());
-            info = info.set_redis_settings(login);
-        }
-        let client = Client::open(info).map_err(bad)?;
         if config.audit {
             tracing::warn!(
                 "store.audit is on: every step is recorded in the store, bodies and all, and its memory grows with each"
             );
         }
         let timeout = Duration::from_millis(config.command_timeout_ms);
+        let nodes = Nodes::open(config, timeout)?;
         // Commands share connections; a few are enough to keep one slow reply from delaying all others.
         // Renewals have a second one ready: when the first is given up after a time-out, a slow store leaves no time within
         // the lease to make another.
@@ -123,12 +116,12 @@ impl Store {
         let asked = config.durability == Durability::Replicated;
         let confirming = if asked { config.replicas } else { 0 };
         Ok(Self(Arc::new(Inner {
-            shared: Connections::new(client.clone(), size, 0, timeout).await,
-            bulk: Connections::new(client.clone(), 1, 0, timeout).await,
-            renewals: Connections::new(client.clone(), renewals, renewals, timeout).await,
-            confirm: Confirmer::new(client.clone(), confirming, timeout),
-            hints: Hints::start(client.clone()),
-            client,
+            shared: Connections::new(&nodes, size, 0, timeout),
+            bulk: Connections::new(&nodes, 1, 0, timeout),
+            renewals: Connections::new(&nodes, renewals, renewals, timeout),
+            confirm: Confirmer::new(nodes.clone(), confirming, timeout),
+            hints: Hints::start(nodes.clone()),
+            nodes,
             clocks: Clocks::default(),
             timeouts: Mutex::new(HashMap::new()),
             scripts: protocol::script::ALL
@@ -167,7 +160,7 @@ impl Store {
 
     /// Waits for work in a pool, on a connection of its own.
     pub fn work_waiter(&self, pool: &PoolName) -> WorkWaiter {
-        WorkWaiter::new(self.0.client.clone(), pool)
+        WorkWaiter::new(self.0.nodes.clone(), pool)
     }
 
     /// Bounds commands of a pool by a quarter of its lease, so that a renewal that hangs leaves time for others.
@@ -196,18 +189,6 @@ impl Store {
     /// The pool's time as we believe it; none before its first reply.
     pub fn pool_now_ms(&self, pool: &PoolName) -> Option<u64> {
         self.0.clocks.now_ms(pool)
-    }
-
-    /// Runs a real script, as readiness does.
-    ///
-    /// # Errors
-    /// Where a script cannot run.
-    pub async fn ready(&self) -> Result<(), StoreError> {
-        let pool: PoolName = "readiness".parse().expect("it is a pool's name");
-        match self.run(&Snapshot { pool }).await {
-            Ok(_) | Err(StoreError::NoPool(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 
     /// Runs a step, retrying within its time what passes by itself. All steps are the same under exact retry.
@@ -291,7 +272,8 @@ impl Store {
         left: Duration,
     ) -> Result<Outcome<S::Reply>, StoreError> {
         let connections = self.connections(lane);
-        let connection = connections.get_within(left).await?;
+        let slot = Slot::of_key(protocol::base(step.pool()).as_bytes());
+        let connection = connections.get_within(slot, left).await?;
         let script = self.script(S::SCRIPT);
         let bind = |command: &str, script: &str| {
             let (call, op) = (step.bind(self.deadline_ms(step, left)), Op::mint());
@@ -371,7 +353,8 @@ impl Store {
                 .timeout
                 .saturating_sub(started.elapsed())
                 .max(Duration::from_millis(1));
-            let result = self.connections(lane).run(left, command).await;
+            let slot = keys::slot_of(command);
+            let result = self.connections(lane).run(slot, left, command).await;
             let Err(StoreError::Unavailable { trouble, .. }) = &result else {
                 return result;
             };

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
 
+use super::error::classify;
+use super::nodes::Nodes;
+use super::slots::{Address, Slot};
 use crate::domain::PoolName;
 use crate::protocol::base;
 
@@ -14,18 +16,21 @@ const SLACK: Duration = Duration::from_millis(500);
 /// Pause after trouble, so that a store that is down is not asked in a loop.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Waits for work in one pool, on a connection of its own.
+/// Waits for work in one pool, on a connection of its own to the pool's node.
 pub struct WorkWaiter {
-    client: Client,
+    nodes: Nodes,
+    slot: Slot,
     marker: String,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<(Address, MultiplexedConnection)>,
 }
 
 impl WorkWaiter {
-    pub(super) fn new(client: Client, pool: &PoolName) -> Self {
+    pub(super) fn new(nodes: Nodes, pool: &PoolName) -> Self {
+        let marker = format!("{}:marker", base(pool));
         Self {
-            client,
-            marker: format!("{}:marker", base(pool)),
+            nodes,
+            slot: Slot::of_key(marker.as_bytes()),
+            marker,
             connection: None,
         }
     }
@@ -34,35 +39,46 @@ impl WorkWaiter {
     /// wait that was cancelled costs others no more than their own `max`.
     pub async fn wait(&mut self, max: Duration) {
         // An abandoned blocking pop must not be answered to the next one: the connection goes with it.
-        let connection = match self.connection.take() {
+        let kept = self.connection.take();
+        let kept =
+            kept.filter(|(address, _)| self.nodes.primary_now(self.slot).as_ref() == Some(address));
+        let connection = match kept {
             Some(connection) => Some(connection),
-            None => self.connect().await,
+            None => self.connect(max).await,
         };
-        let Some(mut connection) = connection else {
+        let Some((address, mut connection)) = connection else {
             tokio::time::sleep(PAUSE.min(max)).await;
             return;
         };
         let mut pop = redis::cmd("BZPOPMIN");
         pop.arg(&self.marker).arg(max.as_secs_f64().max(0.001));
-        let answer = tokio::time::timeout(
-            max + SLACK,
-            pop.query_async::<redis::Value>(&mut connection),
-        )
-        .await;
-        match answer {
-            Ok(Ok(_)) => self.connection = Some(connection),
-            Ok(Err(_)) => tokio::time::sleep(PAUSE.min(max)).await,
+        let popped = tokio::select! {
+            popped = tokio::time::timeout(
+                max + SLACK,
+                pop.query_async::<redis::Value>(&mut connection),
+            ) => popped,
+            // Nothing comes from there any more: what waits now is somewhere else.
+            () = self.nodes.moved(self.slot, &address) => return,
+        };
+        match popped {
+            Ok(Ok(_)) => self.connection = Some((address, connection)),
+            Ok(Err(error)) => {
+                self.nodes.met(&address, classify(&error));
+                tokio::time::sleep(PAUSE.min(max)).await;
+            }
             Err(_) => {}
         }
     }
 
-    async fn connect(&self) -> Option<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(Duration::from_secs(2)))
-            .set_response_timeout(None);
-        self.client
-            .get_multiplexed_async_connection_with_config(&config)
+    /// A connection, where there is one within `max` and a pause: a claim may find work without being woken.
+    async fn connect(&self, max: Duration) -> Option<(Address, MultiplexedConnection)> {
+        let connecting = async {
+            let address = self.nodes.primary(self.slot).await;
+            let connection = self.nodes.connect(&address).await.ok()?;
+            Some((address, connection))
+        };
+        tokio::time::timeout(max.max(PAUSE), connecting)
             .await
-            .ok()
+            .ok()?
     }
 }

@@ -141,7 +141,27 @@ fn settings_are_judged_against_each_other() {
         ),
         (
             "[store]\nurl = \"redis://a,redis://b\"",
-            "t.toml:2: store.url: names 2 addresses, but store.mode is \"single\"; give one address",
+            "t.toml:2: store.url: names 2 addresses, but store.mode is \"single\"; give one address, or set store.mode to what they are: \"cluster\" or \"sentinel\"",
+        ),
+        (
+            "[store]\nmode = \"cluster\"\nurl = \"unix:///run/redis.sock\"",
+            "t.toml:3: store.url: names a socket, but store.mode is \"cluster\"; name redis:// addresses of nodes of the cluster",
+        ),
+        (
+            "[store]\nmode = \"cluster\"\nurl = \"redis://a,redis://b:1/2\"",
+            "t.toml:3: store.url: names a database, and a cluster has none but 0; remove what follows the port",
+        ),
+        (
+            "[store]\nmode = \"sentinel\"\nurl = \"redis://a:26379,unix:///s\"",
+            "t.toml:3: store.url: names a socket, but store.mode is \"sentinel\"; name redis:// addresses of Sentinels",
+        ),
+        (
+            "[store]\nmode = \"sentinel\"\nmaster_name = \"\"",
+            "t.toml:3: store.master_name: is empty, but store.mode is \"sentinel\"; give the name that `sentinel monitor` has for the primary",
+        ),
+        (
+            "[store]\nmaster_name = \"gpu\"",
+            "t.toml:2: store.master_name: is for store.mode = \"sentinel\" alone; remove it, or set store.mode",
         ),
     ] {
         refuses(text, problem);
@@ -217,7 +237,6 @@ fn what_this_release_lacks_is_refused_and_its_neutral_value_is_not() {
     refuses(
         "[store]\nurl = \"rediss://h\"\nmode = \"cluster\"\nca_file = \"x\"\n[ingress]\nstorage = \"s3://b/p\"\n[pools.default]\ngate = \"kv_cache < 0.9\"\nestimate = \"quantile\"\n[pools.default.classes.a]\nrank = 1\nceiling = 5\nwhen_limited = \"reject\"\n[tenants.acme]\nweight = 2\nmax_running = 0\n",
         "t.toml:2: store.url: rediss:// is not available in this version of tidegate; use redis://, unix:// or redis+unix://\n\
-         t.toml:3: store.mode: \"cluster\" is not available in this version of tidegate; remove it\n\
          t.toml:4: store.ca_file: is not available in this version of tidegate; remove it\n\
          t.toml:6: ingress.storage: is not available in this version of tidegate; remove it\n\
          t.toml:8: pools.default.gate: is not available in this version of tidegate; remove it\n\

@@ -5,6 +5,8 @@
 use std::net::TcpListener;
 use std::process::Command;
 
+use redis::Client;
+
 use super::*;
 use crate::config::{Durability, PoolConfig, StoreConfig, StoreUrl};
 use crate::domain::{Endpoint, Envelope, State};
@@ -224,8 +226,12 @@ async fn a_round_whose_maker_went_away_is_made_again_for_those_who_wait() {
 #[tokio::test]
 async fn a_primary_that_never_had_a_write_confirms_nothing() {
     let pair = Pair::start().await;
-    let client = Client::open(pair.primary.url()).unwrap();
-    let confirmer = Confirmer::new(client, 1, Duration::from_millis(600));
+    let config = StoreConfig {
+        url: StoreUrl::new(pair.primary.url()),
+        ..StoreConfig::default()
+    };
+    let nodes = Nodes::open(&config, Duration::from_secs(2)).unwrap();
+    let confirmer = Confirmer::new(nodes, 1, Duration::from_millis(600));
     let submit = pair.submit();
     let proof = |id: &JobId| vec![Proof::stored(id)];
     let pool = &pair.pool;
