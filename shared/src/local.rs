@@ -23,6 +23,8 @@ pub struct LocalOptions {
     pub settings: Vec<(String, String)>,
     /// Further environment of the server's process.
     pub env: Vec<(String, String)>,
+    /// A program, with its arguments, that starts the server in its own place: `env --ignore-signal=XFSZ`.
+    pub wrap: Vec<String>,
 }
 
 /// Why there is no server.
@@ -168,7 +170,14 @@ fn lock(dir: &Path) -> Result<std::fs::File, LocalError> {
 fn spawn(dir: &Path, socket: &Path, options: &LocalOptions) -> Result<Child, LocalError> {
     let lock = lock(dir)?;
     for program in PROGRAMS {
-        let mut command = Command::new(program);
+        let mut command = match options.wrap.split_first() {
+            None => Command::new(program),
+            Some((wrap, arguments)) => {
+                let mut command = Command::new(wrap);
+                command.args(arguments).arg(program);
+                command
+            }
+        };
         command
             .args(["--dir", &dir.to_string_lossy()])
             .args(["--logfile", &dir.join("log").to_string_lossy()])

@@ -38,6 +38,17 @@ impl Signal {
     }
 }
 
+/// Sends a signal to a process of ours.
+///
+/// # Panics
+/// When it cannot be sent.
+pub(crate) fn send(pid: u32, signal: Signal) {
+    let mut kill = Command::new("kill");
+    let sent = kill.args([signal.flag(), &pid.to_string()]).status();
+    let reached = sent.is_ok_and(|status| status.success());
+    assert!(reached, "{signal:?} did not reach {pid}");
+}
+
 type Lines = Arc<Mutex<Vec<String>>>;
 
 /// A running role. It is killed with this value.
@@ -87,17 +98,7 @@ impl Proc {
     pub async fn listening(&mut self) -> String {
         let start = Instant::now();
         loop {
-            let lines = [snapshot(&self.out), snapshot(&self.err)].concat();
-            let found = lines.iter().find_map(|line| {
-                let at = line.find(LISTENS)? + LISTENS.len();
-                let url: String = line[at..]
-                    .chars()
-                    .take_while(|c| !c.is_whitespace() && !"\"'`,\u{1b}".contains(*c))
-                    .collect();
-                url.starts_with("http://").then_some(url)
-            });
-            if let Some(url) = found {
-                self.url.clone_from(&url);
+            if let Some(url) = self.listens() {
                 return url;
             }
             self.must_run();
@@ -109,6 +110,21 @@ impl Proc {
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// The address that it said it listens on; none where it did not say so yet.
+    pub(crate) fn listens(&mut self) -> Option<String> {
+        let lines = [snapshot(&self.out), snapshot(&self.err)].concat();
+        let url = lines.iter().find_map(|line| {
+            let at = line.find(LISTENS)? + LISTENS.len();
+            let url: String = line[at..]
+                .chars()
+                .take_while(|c| !c.is_whitespace() && !"\"'`,\u{1b}".contains(*c))
+                .collect();
+            url.starts_with("http://").then_some(url)
+        })?;
+        self.url.clone_from(&url);
+        Some(url)
     }
 
     /// Its id in the system.
@@ -124,14 +140,7 @@ impl Proc {
         if matches!(signal, Signal::Term | Signal::Int) {
             self.told_to_end = true;
         }
-        let sent = Command::new("kill")
-            .args([signal.flag(), &self.pid().to_string()])
-            .status();
-        assert!(
-            sent.is_ok_and(|s| s.success()),
-            "{signal:?} did not reach {}",
-            self.label
-        );
+        send(self.pid(), signal);
     }
 
     /// Ends it at once, as a crash would.
@@ -182,11 +191,37 @@ impl Proc {
         }
     }
 
+    /// How it ended and what it said last, where nobody told it to end.
+    pub(crate) fn ended_by_itself(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !self.told_to_end => {
+                Some(format!("{} ({status}):\n{}", self.label, self.tail()))
+            }
+            _ => None,
+        }
+    }
+
+    /// How it ended; none where it runs.
+    pub(crate) fn exit(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Lines of its standard error that contain `words`.
+    pub(crate) fn lines_with(&self, words: &str) -> usize {
+        let lines = self.err.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| line.contains(words)).count()
+    }
+
+    /// The line with which it said that something in it panicked.
+    pub(crate) fn panic_line(&self) -> Option<String> {
+        let lines = [snapshot(&self.out), snapshot(&self.err)].concat();
+        lines.into_iter().find(|line| line.contains("panicked"))
+    }
+
     /// # Panics
     /// When it said that something in it panicked.
     pub fn must_not_have_panicked(&self) {
-        let lines = [snapshot(&self.out), snapshot(&self.err)].concat();
-        if let Some(line) = lines.iter().find(|line| line.contains("panicked")) {
+        if let Some(line) = self.panic_line() {
             panic!("{}: {line}\n{}", self.label, self.tail());
         }
     }

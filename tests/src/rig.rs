@@ -38,6 +38,12 @@ pub struct Options {
     pub through_proxy: bool,
     /// Further environment of the store's process.
     pub store_env: Vec<(String, String)>,
+    /// Further settings of the store's process, or others than the rig's: an append-only file, synced always.
+    pub store_settings: Vec<(String, String)>,
+    /// What starts the store's process in its own place.
+    pub store_wrap: Vec<String>,
+    /// What the roles ask of the store, as lines of TOML.
+    pub durability: String,
     /// The simulated GPU server.
     pub gpu: gpu::Config,
     /// Share of the machine, 1 to 4.
@@ -56,6 +62,9 @@ impl Default for Options {
             max_body_bytes: 16 * 1024 * 1024,
             through_proxy: false,
             store_env: Vec::new(),
+            store_settings: Vec::new(),
+            store_wrap: Vec::new(),
+            durability: String::new(),
             gpu: gpu::Config::default(),
             weight: 1,
         }
@@ -103,8 +112,13 @@ impl Rig {
             .expect("it is never closed");
         let local = LocalOptions {
             durable: true,
-            settings: vec![("maxmemory".into(), "4gb".into())],
+            settings: [
+                vec![("maxmemory".into(), "4gb".into())],
+                options.store_settings.clone(),
+            ]
+            .concat(),
             env: options.store_env.clone(),
+            wrap: options.store_wrap.clone(),
             ..LocalOptions::default()
         };
         let store = LocalServer::start(local).expect("a private store");
@@ -172,6 +186,7 @@ impl Rig {
             max_lost_leases,
             backoff_ms,
             max_body_bytes,
+            durability,
             ..
         } = &self.options;
         let (store, gpu) = (self.store_url(), self.gpu.url());
@@ -179,6 +194,7 @@ impl Rig {
             r#"
 [store]
 url = "{store}"
+{durability}
 
 [ingress]
 listen = "127.0.0.1:0"
@@ -222,13 +238,19 @@ backoff_ms = {backoff_ms}
         command
     }
 
-    async fn role(&mut self, role: &'static str, more: &[(&str, &str)]) -> (Proc, String) {
+    /// Starts a process of a role, without waiting until it listens.
+    pub(crate) fn launch(&mut self, role: &str, more: &[(&str, &str)]) -> Proc {
         self.started += 1;
         let label = format!("{role}-{}", self.started);
         let mut command = self.program();
         command.arg(role).arg("--config").arg(&self.config);
+        command.env("TIDEGATE_WORKER__NAME", &label);
         command.envs(more.iter().copied());
-        let mut process = Proc::spawn(label, command);
+        Proc::spawn(label, command)
+    }
+
+    async fn role(&mut self, role: &'static str, more: &[(&str, &str)]) -> (Proc, String) {
+        let mut process = self.launch(role, more);
         let url = process.listening().await;
         (process, url)
     }
