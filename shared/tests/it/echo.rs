@@ -21,7 +21,7 @@ use crate::mixer::{Mix, Mixer};
 /// Tenants, each with one job; as many commands are on their way at once.
 const TENANTS: usize = 16;
 /// Reads of each tenant under each mix-up.
-const ROUNDS: usize = 30;
+const ROUNDS: usize = 15;
 /// Kinds of reads.
 const KINDS: usize = 6;
 
@@ -52,7 +52,7 @@ async fn store_at(url: String) -> (Store, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new("test"));
     let config = StoreConfig {
         url: StoreUrl::new(url),
-        command_timeout_ms: 500,
+        command_timeout_ms: 1_000,
         ..StoreConfig::default()
     };
     (
@@ -220,40 +220,46 @@ async fn a_reply_that_answers_another_command_is_not_believed() {
     let pool: PoolName = "gpu".parse().unwrap();
     let (direct, _) = store_at(server.url()).await;
     let ids = jobs(&direct, &pool).await;
-    for mix in [Mix::Drop, Mix::Double, Mix::Swap] {
-        let mixer = Mixer::start(socket(&server), mix).await;
-        let (store, metrics) = store_at(mixer.url()).await;
-        let mut readers = JoinSet::new();
-        for (number, id) in ids.iter().enumerate() {
-            readers.spawn(reader(store.clone(), id.clone(), number));
-        }
-        let mut saw = Saw::default();
-        readers
-            .join_all()
-            .await
-            .into_iter()
-            .for_each(|one| saw.add(one));
-        let (mixed, caught) = (mixer.mixed(), mismatched(&metrics));
-        println!(
-            "{mix:?}: {mixed} mixed up, {caught} caught, {} right, {} unknown",
-            saw.right, saw.unknown
-        );
-        assert_eq!(saw.wrong, [""; 0], "{mix:?}");
-        assert!(caught > 0, "{mix:?}: none caught of {mixed}");
-        assert!(
-            saw.right > saw.unknown,
-            "{mix:?}: the store does not recover"
-        );
-        // Otherwise the mixer mixes nothing up that matters.
-        assert!(believed(&mixer, &ids).await > 0, "{mix:?}");
-    }
+    tokio::join!(
+        mixed_up(&server, &ids, Mix::Drop),
+        mixed_up(&server, &ids, Mix::Double),
+        mixed_up(&server, &ids, Mix::Swap),
+    );
 }
 
-/// Waves of commands that are given up at random, and commands of each tenant and kind in a wave.
-const WAVES: usize = 56;
-const COPIES: usize = 2;
+async fn mixed_up(server: &LocalServer, ids: &[JobId], mix: Mix) {
+    let mixer = Mixer::start(socket(server), mix).await;
+    let (store, metrics) = store_at(mixer.url()).await;
+    let mut readers = JoinSet::new();
+    for (number, id) in ids.iter().enumerate() {
+        readers.spawn(reader(store.clone(), id.clone(), number));
+    }
+    let mut saw = Saw::default();
+    for one in readers.join_all().await {
+        saw.add(one);
+    }
+    let (mixed, caught) = (mixer.mixed(), mismatched(&metrics));
+    println!(
+        "{mix:?}: {mixed} mixed up, {caught} caught, {} right, {} unknown",
+        saw.right, saw.unknown
+    );
+    assert_eq!(saw.wrong, [""; 0], "{mix:?}");
+    assert!(caught > 0, "{mix:?}: none caught of {mixed}");
+    assert!(
+        saw.right > saw.unknown,
+        "{mix:?}: the store does not recover"
+    );
+    // Otherwise the mixer mixes nothing up that matters.
+    assert!(believed(&mixer, ids).await > 0, "{mix:?}");
+}
+
+/// Stores, waves of commands through each, and commands of each tenant and kind in a wave: few waves, since each costs
+/// connections, which a store makes few of in a second.
+const STORES: usize = 4;
+const WAVES: usize = 4;
+const COPIES: usize = 7;
 /// A command that is given up has waited less than this.
-const PATIENCE_MS: u64 = 60;
+const PATIENCE_MS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_commands_of_which_many_are_given_up_get_their_own_replies() {
@@ -262,19 +268,13 @@ async fn ten_thousand_commands_of_which_many_are_given_up_get_their_own_replies(
     let (direct, _) = store_at(server.url()).await;
     let ids = jobs(&direct, &pool).await;
     let mixer = Mixer::start(socket(&server), Mix::Late).await;
-    let (store, metrics) = store_at(mixer.url()).await;
-    let mut saw = Saw::default();
-    // A wave at a time: the connection that one gave up is made again between them.
-    for _ in 0..WAVES {
-        let mut wave = JoinSet::new();
-        for (number, id) in ids.iter().enumerate() {
-            for turn in 0..COPIES * KINDS {
-                wave.spawn(impatient(store.clone(), id.clone(), number, turn % KINDS));
-            }
+    let (mut saw, mut mistaken) = (Saw::default(), 0);
+    for _ in 0..STORES {
+        let (store, metrics) = store_at(mixer.url()).await;
+        for _ in 0..WAVES {
+            saw.add(wave(&store, &ids).await);
         }
-        for one in wave.join_all().await {
-            saw.add(one);
-        }
+        mistaken += mismatched(&metrics);
     }
     let all = saw.right + saw.unknown + saw.cancelled;
     println!(
@@ -282,9 +282,24 @@ async fn ten_thousand_commands_of_which_many_are_given_up_get_their_own_replies(
         saw.right, saw.cancelled, saw.unknown
     );
     assert_eq!(saw.wrong, [""; 0]);
-    assert_eq!(mismatched(&metrics), 0, "of {all}");
+    assert_eq!(mistaken, 0, "of {all}");
     assert!(all >= 10_000 && saw.cancelled >= 500, "{all}");
     assert!(saw.right > all / 2, "{} right of {all}", saw.right);
+}
+
+/// Many commands at once; the next wave makes the connections again that were given up in this one.
+async fn wave(store: &Store, ids: &[JobId]) -> Saw {
+    let mut wave = JoinSet::new();
+    for (number, id) in ids.iter().enumerate() {
+        for turn in 0..COPIES * KINDS {
+            wave.spawn(impatient(store.clone(), id.clone(), number, turn % KINDS));
+        }
+    }
+    let mut saw = Saw::default();
+    for one in wave.join_all().await {
+        saw.add(one);
+    }
+    saw
 }
 
 /// Reads one thing, and gives it up now and then.

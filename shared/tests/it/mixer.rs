@@ -22,8 +22,8 @@ pub(crate) enum Mix {
     Swap,
 }
 
-/// One reply in so many is mixed up.
-const ONE_IN: u64 = 50;
+/// One reply in so many is mixed up: a store makes few connections in a second.
+const ONE_IN: u64 = 100;
 /// Replies of a connection before the first is mixed up.
 const FIRST: u64 = 10;
 /// One reply in so many is late, and all behind it with it.
