@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod audited;
 mod cancel;
 mod cancel_race;
 mod clocks;
