@@ -22,6 +22,8 @@ use crate::mixer::{Mix, Mixer};
 const TENANTS: usize = 16;
 /// Reads of each tenant under each mix-up.
 const ROUNDS: usize = 15;
+/// Of a command.
+pub(crate) const TIMEOUT_MS: u64 = 1_000;
 /// Kinds of reads.
 const KINDS: usize = 6;
 
@@ -44,15 +46,17 @@ impl Saw {
     }
 }
 
-fn socket(server: &LocalServer) -> PathBuf {
+/// Where the server itself listens.
+pub(crate) fn socket(server: &LocalServer) -> PathBuf {
     server.url().trim_start_matches("unix://").into()
 }
 
-async fn store_at(url: String) -> (Store, Arc<Metrics>) {
+/// A store of its own, as a process has it.
+pub(crate) async fn store_at(url: String) -> (Store, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::new("test"));
     let config = StoreConfig {
         url: StoreUrl::new(url),
-        command_timeout_ms: 1_000,
+        command_timeout_ms: TIMEOUT_MS,
         ..StoreConfig::default()
     };
     (
@@ -73,7 +77,8 @@ fn tenant(number: usize) -> String {
     format!("tenant-{number}")
 }
 
-fn submit_of(pool: &PoolName, number: usize) -> Submit {
+/// A new job of a tenant.
+pub(crate) fn submit_of(pool: &PoolName, number: usize) -> Submit {
     let envelope = Envelope {
         endpoint: Endpoint::ChatCompletions,
         body: tenant(number).into_bytes(),

@@ -7,6 +7,7 @@ mod audited_store;
 mod direct;
 mod doctor;
 mod echo;
+mod late;
 mod mixer;
 mod mutation;
 mod program;
