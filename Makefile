@@ -82,3 +82,10 @@ compose: setup ## Is the compose file right, and does Tidegate take the settings
 .PHONY: bench
 bench: setup ## Measure the store, pick-up and cost per job (a release build)
 	@$(FILES) cargo run --locked --release -p tidegate-loadtest -- bench $(ARGS)
+
+MATRIX := matrix::each_step_at_each_moment_under_each_fault_is_done_once_or_not_at_all
+
+.PHONY: matrix
+matrix: setup ## Each step at each moment under each fault, 20 times each; writes docs/FAULT_MATRIX.md
+	@$(FILES) MATRIX_ROUNDS=$(or $(ROUNDS),20) MATRIX_PAGE='$(CURDIR)/docs/FAULT_MATRIX.md' \
+	  cargo test --locked -p tidegate-tests --test it -- --nocapture --exact $(MATRIX)

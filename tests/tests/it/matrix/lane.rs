@@ -9,7 +9,7 @@ use tidegate_shared::local::{LocalOptions, LocalServer};
 use tidegate_shared::protocol::script;
 use tidegate_shared::store::Store;
 use tidegate_shared::telemetry::Metrics;
-use tidegate_tests::{Proxy, Upstream};
+use tidegate_tests::{Proxy, SOON, Upstream, until};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
@@ -60,7 +60,7 @@ impl Lane {
 
     /// A server that knows all scripts gets each step in one message, so that the message held is the step.
     async fn load_scripts(&self) {
-        let mut stream = BufReader::new(UnixStream::connect(self.socket()).await.unwrap());
+        let mut stream = self.connect().await;
         for script in script::ALL {
             say(
                 &mut stream,
@@ -70,8 +70,12 @@ impl Lane {
         }
     }
 
+    async fn connect(&self) -> BufReader<UnixStream> {
+        BufReader::new(UnixStream::connect(self.socket()).await.unwrap())
+    }
+
     async fn plain(&self, words: &[&[u8]]) {
-        let mut stream = BufReader::new(UnixStream::connect(self.socket()).await.unwrap());
+        let mut stream = self.connect().await;
         say(&mut stream, words).await;
     }
 
@@ -84,13 +88,26 @@ impl Lane {
     pub(crate) async fn restart(&mut self) -> Duration {
         let started = Instant::now();
         tokio::task::block_in_place(|| self.server.restart()).unwrap();
+        // It listens while it still reads its data.
+        until(SOON, "the server has read its data", async || {
+            let mut stream = self.connect().await;
+            (reply_to(&mut stream, &[b"PING"]).await == "+PONG").then_some(())
+        })
+        .await;
         self.load_scripts().await;
         started.elapsed()
     }
 }
 
-/// One command over a bare connection, and its reply: a line, or a string of a known length.
+/// One command over a bare connection, which the server must take.
 async fn say(stream: &mut BufReader<UnixStream>, words: &[&[u8]]) {
+    let reply = reply_to(stream, words).await;
+    let taken = reply.starts_with('+') || reply.starts_with('$');
+    assert!(taken, "{}: {reply}", String::from_utf8_lossy(words[0]));
+}
+
+/// One command over a bare connection, and the first line of its reply. What follows a string's length is read.
+async fn reply_to(stream: &mut BufReader<UnixStream>, words: &[&[u8]]) -> String {
     let mut command = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         command.extend(format!("${}\r\n", word.len()).into_bytes());
@@ -100,12 +117,9 @@ async fn say(stream: &mut BufReader<UnixStream>, words: &[&[u8]]) {
     stream.get_mut().write_all(&command).await.unwrap();
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
-    match line.split_at(1) {
-        ("+", _) => {}
-        ("$", length) => {
-            let mut rest = vec![0; length.trim().parse::<usize>().unwrap() + 2];
-            stream.read_exact(&mut rest).await.unwrap();
-        }
-        _ => panic!("{}: {line}", String::from_utf8_lossy(words[0])),
+    if let Some(length) = line.strip_prefix('$') {
+        let mut rest = vec![0; length.trim().parse::<usize>().unwrap() + 2];
+        stream.read_exact(&mut rest).await.unwrap();
     }
+    line.trim_end().to_owned()
 }

@@ -49,6 +49,65 @@ pub(crate) fn page(results: &Results) -> String {
     page
 }
 
+/// What of a page is not as [`page`] would write it after runs that all held, figures aside.
+pub(crate) fn unlike(text: &str) -> Vec<String> {
+    let mut unlike = Vec::new();
+    let (mut fault, mut rows) = (None, 0);
+    let mut seen = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            fault = Fault::ALL.into_iter().find(|fault| fault.label() == title);
+            if fault.is_none() {
+                unlike.push(line.to_owned());
+            }
+        }
+        let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let row = Row::ALL.into_iter().find(|row| row.label() == columns[0]);
+        let (Some(fault), Some(row), true) = (fault, row, line.starts_with('|')) else {
+            continue;
+        };
+        rows += 1;
+        if columns.len() != 1 + Moment::ALL.len() {
+            unlike.push(line.to_owned());
+        }
+        for (moment, said) in Moment::ALL.into_iter().zip(&columns[1..]) {
+            let cell = Cell { fault, row, moment };
+            seen.insert(cell);
+            if !holds(cell, said) {
+                unlike.push(format!("{cell}: `{said}`"));
+            }
+        }
+    }
+    let missing = Cell::all().filter(|cell| !seen.contains(cell));
+    unlike.extend(missing.map(|cell| format!("{cell}: missing")));
+    if rows != Fault::ALL.len() * Row::ALL.len() {
+        unlike.push(format!("{rows} rows"));
+    }
+    for part in [HEAD, LEGEND] {
+        if !text.contains(part) {
+            unlike.push(format!("not there: {part}"));
+        }
+    }
+    unlike
+}
+
+/// Whether a cell says an outcome, and that all of its runs held; or why it cannot be.
+fn holds(cell: Cell, said: &str) -> bool {
+    if let Some(why) = cell.cannot_be() {
+        return said == format!("*{why}*");
+    }
+    let Some((outcome, figures)) = said.rsplit_once(' ') else {
+        return false;
+    };
+    let known = Outcome::ALL
+        .into_iter()
+        .any(|known| outcome.starts_with(known.label()));
+    known
+        && figures
+            .split_once('/')
+            .is_some_and(|(held, all)| held == all && held.parse().is_ok_and(|n: usize| n > 0))
+}
+
 fn text(cell: Cell, results: &Results) -> String {
     if let Some(why) = cell.cannot_be() {
         return format!("*{why}*");

@@ -133,7 +133,7 @@ pub(crate) async fn run(
     let mut run = Run {
         lane,
         cell,
-        second_order: round % 2 == 1,
+        second_order: (round + cell.row as usize + cell.moment as usize) % 2 == 1,
         scene,
         caller,
         proxy,
