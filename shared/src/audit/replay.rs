@@ -90,6 +90,29 @@ impl Replay {
         }
     }
 
+    /// A whole record, looked at once more at its end.
+    ///
+    /// # Errors
+    /// The first divergence.
+    pub fn of<'a>(
+        pool: PoolName,
+        entries: impl IntoIterator<Item = &'a Entry>,
+    ) -> Result<Self, Box<Divergence>> {
+        let mut replay = Self::new(pool);
+        for entry in entries {
+            replay.feed(entry)?;
+        }
+        match replay.look() {
+            Ok(()) => Ok(replay),
+            Err(what) => Err(Box::new(Divergence {
+                number: replay.fed,
+                command: None,
+                wrong: Wrong::Invariant(what),
+                recent: Vec::new(),
+            })),
+        }
+    }
+
     /// Takes the next entry. Gives back what it says.
     ///
     /// # Errors
@@ -278,7 +301,10 @@ fn cut(text: &str, chars: usize) -> String {
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |what: &dyn fmt::Debug| cut(&format!("{what:?}"), SHOWN_CHARS);
-        writeln!(f, "entry {}: {}", self.number, shown(&self.command))?;
+        match &self.command {
+            Some(command) => writeln!(f, "entry {}: {}", self.number, shown(command))?,
+            None => writeln!(f, "entry {}:", self.number)?,
+        }
         match &self.wrong {
             Wrong::Hole { expected } => writeln!(f, "  entry {expected} is missing")?,
             Wrong::Unreadable(what) => writeln!(f, "  it cannot be read: {what}")?,

@@ -63,6 +63,9 @@ impl Store {
 
     /// Drops the entries up to the number `last`, which the caller has. Later entries go on from where they were.
     ///
+    /// Not where a failover may come: numbers are rewound with the data, so entries that the caller has may then be of a
+    /// past that never was, and new ones have the same numbers. There the record is read once, at the end.
+    ///
     /// # Errors
     /// Where the store cannot say; sent again it does the same.
     pub async fn audit_drop(&self, pool: &PoolName, last: u64) -> Result<(), StoreError> {
