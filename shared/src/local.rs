@@ -1,9 +1,16 @@
 //! A private `redis-server` (or `valkey-server`) as a child process: the store of `tidegate dev` and of the tests.
 
+mod ask;
+mod cluster;
+mod sentinel;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub use cluster::LocalCluster;
+pub use sentinel::{LocalSentinel, MASTER_NAME};
 
 /// Names looked for on PATH, the first found is used.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
@@ -117,6 +124,15 @@ impl LocalServer {
         }
     }
 
+    /// Runs one command, its words parted by blanks, and gives the answer as text. Blocks.
+    ///
+    /// # Errors
+    /// Where the server does not answer, or refuses.
+    pub fn ask(&self, command: &str) -> Result<String, LocalError> {
+        ask::at_socket(&self.socket, command)
+            .map_err(|e| LocalError::Failed(format!("{command}: {e}")))
+    }
+
     /// The server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -154,6 +170,40 @@ impl Drop for LocalServer {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// Tries of a server whose port was taken before it could listen.
+const PORT_TRIES: u32 = 5;
+
+/// Starts a server on free ports.
+fn with_ports<T, const N: usize>(
+    start: impl Fn([u16; N]) -> Result<T, LocalError>,
+) -> Result<T, LocalError> {
+    let mut tries = 0;
+    loop {
+        let ports = ask::free_ports().map_err(|e| LocalError::Failed(e.to_string()))?;
+        tries += 1;
+        match start(ports) {
+            Err(LocalError::Failed(_)) if tries < PORT_TRIES => {}
+            done => return done,
+        }
+    }
+}
+
+/// Looks until something is there. Blocks.
+fn wait(what: &str, limit: Duration, there: impl Fn() -> bool) -> Result<(), LocalError> {
+    let start = Instant::now();
+    while !there() {
+        if start.elapsed() > limit {
+            return Err(LocalError::Failed(format!("not within {limit:?}: {what}")));
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "starting processes blocks anyway; callers on a runtime use spawn_blocking"
+        )]
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Locks the directory (flock(2), which children share with whoever opened the file).

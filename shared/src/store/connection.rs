@@ -21,6 +21,7 @@ pub(super) struct Shared {
     retired: Arc<AtomicBool>,
     nodes: Nodes,
     address: Address,
+    trouble: LastTrouble,
 }
 
 impl Shared {
@@ -37,18 +38,27 @@ impl Shared {
     ) -> Result<T, StoreError> {
         let mut connection = self.connection.clone();
         let mut abandoned = Abandoned(Some(self));
-        match tokio::time::timeout(timeout, command.query_async(&mut connection)).await {
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(timeout, command.query_async(&mut connection)) => answer,
+            // What became of the command is unknown, and nobody there will say.
+            () = self.nodes.replaced(&self.address) => return Err(StoreError::Unavailable {
+                trouble: Trouble::Connection,
+                detail: "another node took its place".into(),
+            }),
+        };
+        match answer {
             Ok(Ok(value)) => {
                 abandoned.0 = None;
                 Ok(value)
             }
             Ok(Err(error)) => {
-                let trouble = classify(&error);
+                let (trouble, error) = (classify(&error), unavailable(&error));
                 if !trouble.retires() {
                     abandoned.0 = None;
                 }
                 self.nodes.met(&self.address, trouble);
-                Err(unavailable(&error))
+                *lock(&self.trouble) = Some(error.clone());
+                Err(error)
             }
             Err(_) => {
                 self.nodes.met(&self.address, Trouble::TimedOut);
@@ -70,7 +80,7 @@ impl Drop for Abandoned<'_> {
     }
 }
 
-/// What the last try to connect to a node met; none where it worked.
+/// What was last met at a node, for those who get no connection; none since one was made.
 type LastTrouble = Arc<Mutex<Option<StoreError>>>;
 
 /// Makes connections for the pool of them.
@@ -104,6 +114,7 @@ impl bb8::ManageConnection for Manager {
                     retired: Arc::new(AtomicBool::new(false)),
                     nodes: self.nodes.clone(),
                     address: Arc::clone(&self.address),
+                    trouble: Arc::clone(&self.trouble),
                 })
             }
             Err(error) => {

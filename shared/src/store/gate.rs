@@ -1,8 +1,9 @@
 //! The one place that says when a connection may be made.
 //!
-//! A store that comes back is met by every process that uses it at once. Each process therefore makes at most
-//! [`BURST`] + 2 × seconds connections in any stretch of time, over all lanes, hints and waiters together: a bucket of
-//! [`BURST`] permits that regains two in a second. The burst is what one process needs to begin.
+//! A store that comes back is met by every process that uses it at once. Each process therefore makes at most a burst and
+//! two for each second of any stretch of time, over all lanes, hints and waiters together: a bucket of permits that regains
+//! two in a second. The burst is what one process needs to begin: [`BURST`] permits, and as many again for each listed
+//! address, as each node of a cluster has lanes of its own and each Sentinel is asked.
 //!
 //! An address that failed is tried by one connection at a time, after a pause with jitter; the others wait for it. So an
 //! outage costs fewer permits than the bucket regains, and at its end there are enough for every lane at once. Pauses grow
@@ -18,9 +19,9 @@ use tokio::time::Instant;
 
 use super::slots::Address;
 
-/// Connections at once: up to 4 for steps, 2 for renewals, 1 for large replies, 1 for hints, 1 to look for the nodes, and a
-/// waiter for each of a few pools; in a cluster, those of a second and third node.
-const BURST: u32 = 16;
+/// Connections at once to one node: up to 4 for steps, 2 for renewals, 1 for large replies, and a waiter; and as many again
+/// for hints, the look for the nodes and waiters for further pools.
+const BURST: u32 = 8;
 /// Time in which the bucket regains one permit.
 const REGAIN: Duration = Duration::from_millis(500);
 
@@ -45,6 +46,7 @@ struct Door {
 #[derive(Debug)]
 struct Bucket {
     permits: u32,
+    most: u32,
     /// When the last permit was regained.
     at: Instant,
 }
@@ -54,8 +56,8 @@ impl Bucket {
     fn take(&mut self, now: Instant, regain: Duration) -> Result<(), Instant> {
         let regained = now.saturating_duration_since(self.at).as_millis() / regain.as_millis();
         let regained = u32::try_from(regained).unwrap_or(u32::MAX);
-        if regained >= BURST - self.permits {
-            self.permits = BURST;
+        if regained >= self.most - self.permits {
+            self.permits = self.most;
             self.at = now;
         } else {
             self.permits += regained;
@@ -70,15 +72,17 @@ impl Bucket {
 }
 
 impl Gate {
-    /// A gate with a full bucket.
-    pub(super) fn new() -> Self {
-        Self::regaining(REGAIN)
+    /// A gate with a full bucket, for so many listed addresses.
+    pub(super) fn new(listed: usize) -> Self {
+        Self::regaining(listed, REGAIN)
     }
 
-    fn regaining(regain: Duration) -> Self {
+    fn regaining(listed: usize, regain: Duration) -> Self {
+        let most = BURST.saturating_mul(1 + u32::try_from(listed).unwrap_or(u32::MAX - 1));
         Self {
             bucket: Mutex::new(Bucket {
-                permits: BURST,
+                permits: most,
+                most,
                 at: Instant::now(),
             }),
             doors: Mutex::default(),
@@ -150,7 +154,7 @@ mod tests {
 
     /// Tries of 12 lanes at each of `addresses` within `seconds`, each as its second; `works` may let one succeed.
     async fn tries(addresses: usize, seconds: f64, works: fn(f64) -> bool) -> Vec<f64> {
-        let gate = Arc::new(Gate::regaining(REGAIN.div_f64(FASTER)));
+        let gate = Arc::new(Gate::regaining(1, REGAIN.div_f64(FASTER)));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let start = Instant::now();
         let mut lanes = JoinSet::new();
@@ -193,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_cuts_every_connection_is_asked_twice_in_a_second() {
         let at = tries(1, 30.0, |_| true).await;
-        bounded(&at, f64::from(BURST));
+        bounded(&at, f64::from(2 * BURST));
         assert!(at.len() > 30, "{} in half a minute", at.len());
     }
 
@@ -210,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn after_an_outage_every_lane_is_back_at_once() {
         let at = tries(1, 30.0, |at| at >= 20.0).await;
-        bounded(&at, f64::from(BURST));
+        bounded(&at, f64::from(2 * BURST));
         let back = at.iter().find(|at| **at >= 20.0).copied();
         let back = back.expect("it is tried");
         // A burst lasts as long as the machine lets it; at two in a second these would take six.

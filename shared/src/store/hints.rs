@@ -211,9 +211,15 @@ async fn connected(
                 }
             }
             // A server that hangs, or is cut off, says nothing.
-            _ = ask.tick() => if !in_time(sink.ping::<redis::Value>()).await {
-                return false;
-            },
+            _ = ask.tick() => {
+                let stands = tokio::select! {
+                    stands = in_time(sink.ping::<redis::Value>()) => stands,
+                    () = nodes.replaced(&address) => false,
+                };
+                if !stands {
+                    return false;
+                }
+            }
             // Another took its place: what is published now is published there.
             () = nodes.replaced(&address) => return false,
         }

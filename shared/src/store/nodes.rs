@@ -101,10 +101,10 @@ impl Nodes {
                 StoreMode::Single => View::One(first.addr().to_string().into()),
                 StoreMode::Cluster | StoreMode::Sentinel => View::Unknown,
             }),
+            gate: Gate::new(listed.len()),
             listed,
             master_name: config.master_name.clone(),
             timeout,
-            gate: Gate::new(),
             doubts: watch::Sender::new(0),
             why: Mutex::default(),
         });
@@ -162,6 +162,9 @@ impl Nodes {
 
     /// Waits until a node serves no more: another took its place.
     pub(super) async fn replaced(&self, address: &Address) {
+        if self.known.mode == StoreMode::Single {
+            return std::future::pending().await;
+        }
         self.until(|nodes| !nodes.serves(address)).await;
     }
 

@@ -5,23 +5,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+mod modes;
+mod place;
+
+use self::place::Place;
 use super::*;
-use crate::config::{PoolConfig, StoreUrl};
+use crate::config::PoolConfig;
 use crate::domain::{DeadReason, Endpoint, Envelope, JobId, Owner, State, Verdict, WorkerId};
-use crate::local::{LocalOptions, LocalServer};
+use crate::local::LocalOptions;
 use crate::protocol::{
     Claim, ClaimReply, Delivery, Expire, Idempotency, Read, ReadReply, Settle, SettleTag, Submit,
     SubmitReply,
 };
 
-async fn store_of(server: &LocalServer) -> Store {
-    let config = StoreConfig {
-        url: StoreUrl::new(server.url()),
-        ..StoreConfig::default()
-    };
-    Store::connect(&config, Arc::new(Metrics::new("test")))
+async fn store_of(place: &Place) -> Store {
+    Store::connect(&place.config(), Arc::new(Metrics::new("test")))
         .await
         .unwrap()
+}
+
+/// Runs a command on every node.
+async fn everywhere(store: &Store, command: &redis::Cmd) {
+    for node in store.0.nodes.primaries() {
+        let connection = store.0.shared.get_at(&node, store.0.timeout).await.unwrap();
+        let () = connection.run(store.0.timeout, command).await.unwrap();
+    }
 }
 
 fn submit_of(pool: &PoolName) -> Submit {
@@ -66,7 +74,7 @@ fn success_of(delivery: &Delivery, result: Vec<u8>) -> Settle {
 
 #[tokio::test]
 async fn a_job_lives_from_submit_to_its_result() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
@@ -132,15 +140,12 @@ async fn a_job_lives_from_submit_to_its_result() {
 
 #[tokio::test]
 async fn a_flushed_script_cache_is_filled_again_without_an_error() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
     for _ in 0..10 {
-        store
-            .command::<()>(redis::cmd("SCRIPT").arg("FLUSH"))
-            .await
-            .unwrap();
+        everywhere(&store, redis::cmd("SCRIPT").arg("FLUSH")).await;
         assert_eq!(
             store.submit(&submit_of(&pool)).await.unwrap(),
             SubmitReply::Accepted
@@ -150,7 +155,7 @@ async fn a_flushed_script_cache_is_filled_again_without_an_error() {
 
 #[tokio::test]
 async fn a_waiting_worker_is_woken_by_a_submit() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
@@ -168,11 +173,10 @@ async fn a_waiting_worker_is_woken_by_a_submit() {
 
 #[tokio::test]
 async fn a_store_that_restarts_is_used_again_without_a_new_store() {
-    let mut server = LocalServer::start(LocalOptions {
+    let mut server = Place::start(LocalOptions {
         durable: true,
         ..LocalOptions::default()
-    })
-    .unwrap();
+    });
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
@@ -188,14 +192,14 @@ async fn a_store_that_restarts_is_used_again_without_a_new_store() {
             .unwrap_err()
             .is_unavailable()
     );
-    server.restart().unwrap();
+    server.restart();
     while watch.next().await != Hint::Resync {}
     assert_eq!(store.snapshot(&pool).await.unwrap().queued, 1);
 }
 
 #[tokio::test]
 async fn a_key_counts_for_the_tenant_whatever_the_pool() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let (a, b): (PoolName, PoolName) = ("a".parse().unwrap(), "b".parse().unwrap());
     for pool in [&a, &b] {
@@ -223,7 +227,7 @@ async fn a_key_counts_for_the_tenant_whatever_the_pool() {
 
 #[tokio::test]
 async fn a_key_used_in_two_pools_at_once_makes_one_job() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let (one, two) = (store_of(&server).await, store_of(&server).await);
     let (a, b): (PoolName, PoolName) = ("a".parse().unwrap(), "b".parse().unwrap());
     for pool in [&a, &b] {
@@ -246,7 +250,7 @@ async fn a_key_used_in_two_pools_at_once_makes_one_job() {
 
 #[tokio::test]
 async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
@@ -257,7 +261,7 @@ async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
         set.arg("SET").arg("maxmemory").arg(bytes);
         set
     };
-    store.command::<()>(&limit("1")).await.unwrap();
+    everywhere(&store, &limit("1")).await;
 
     let refused = store.submit(&submit_of(&pool)).await.unwrap_err();
     assert!(
@@ -284,7 +288,7 @@ async fn a_full_store_takes_no_more_work_and_finishes_what_it_has() {
     let reply = store.settle(&settle).await.unwrap();
     assert_eq!(reply.state, Some(State::Succeeded));
 
-    store.command::<()>(&limit("0")).await.unwrap();
+    everywhere(&store, &limit("0")).await;
     let again = submit_of(&pool);
     assert_eq!(store.submit(&again).await.unwrap(), SubmitReply::Accepted);
 }
@@ -306,7 +310,7 @@ async fn claimed(store: &Store, claim: &Claim) -> Vec<JobId> {
 
 #[tokio::test]
 async fn a_claim_hands_out_no_more_bytes_than_a_reply_should_carry() {
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
@@ -331,7 +335,7 @@ async fn a_claim_hands_out_no_more_bytes_than_a_reply_should_carry() {
 #[tokio::test]
 async fn suspects_at_the_head_of_a_line_do_not_hide_the_jobs_behind_them() {
     const CRASHED: u64 = 64;
-    let server = LocalServer::start(LocalOptions::default()).unwrap();
+    let server = Place::start(LocalOptions::default());
     let store = store_of(&server).await;
     let pool: PoolName = "default".parse().unwrap();
     let config = PoolConfig {
