@@ -18,12 +18,7 @@ pub(crate) fn tidegate() -> &'static Path {
 
 /// Of the whole workspace, so that it is the very build of `cargo build --workspace`, which may be there already.
 fn build() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own program");
-    // <target>/<profile>/deps/<test>
-    let profile_dir = test
-        .ancestors()
-        .nth(2)
-        .expect("cargo keeps tests in <target>/<profile>/deps");
+    let profile_dir = profile_dir();
     let target_dir = profile_dir
         .parent()
         .expect("a profile is a folder of the target directory");
@@ -45,4 +40,13 @@ fn build() -> PathBuf {
         String::from_utf8_lossy(&built.stderr)
     );
     profile_dir.join("tidegate")
+}
+
+/// Where cargo puts what it builds in this program's profile: `<target>/<profile>`.
+pub(crate) fn profile_dir() -> PathBuf {
+    let program = std::env::current_exe().expect("a program knows its own file");
+    let built = |dir: &Path| dir.ends_with("debug") || dir.ends_with("release");
+    let dir = program.ancestors().find(|dir| built(dir));
+    dir.expect("cargo keeps programs in <target>/<profile>")
+        .into()
 }

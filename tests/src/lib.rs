@@ -13,6 +13,7 @@ mod process;
 mod proxy;
 mod rig;
 mod settle;
+pub mod soak;
 mod store_faults;
 mod wait;
 

@@ -1,0 +1,402 @@
+//! The clients: each lives one story over HTTP, tries again as a careful client does, and notes what it saw.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::RequestBuilder;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::history::{Asked, Came, Event, History, Shown};
+use super::story::{Cancel, Story, TENANTS};
+use crate::Reply;
+
+/// One call without a wait may take so long: longer than the ingress may try the store.
+const CALL: Duration = Duration::from_secs(10);
+/// One long-poll, in seconds; the call gets [`CALL`] more.
+const POLL_S: u64 = 5;
+/// A client that does not get its job accepted, or see it end, by then gives up; the lists at the end show it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause before a further try.
+const PAUSE: Duration = Duration::from_millis(60);
+/// Events of one job that are read at most, in bytes: far above any story's answer.
+const EVENTS_MAX: usize = 1024 * 1024;
+
+/// Where the ingresses listen now.
+pub(crate) type Bases = Arc<Mutex<Vec<String>>>;
+
+/// What all clients share.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    http: reqwest::Client,
+    bases: Bases,
+    turn: AtomicUsize,
+    keys: Vec<String>,
+    operator: String,
+    pub(crate) history: History,
+    /// Clients that wait for the end of a job right now.
+    pub(crate) waiting: AtomicUsize,
+}
+
+impl Clients {
+    pub(crate) fn new(bases: Bases, keys: Vec<String>, operator: String, history: History) -> Self {
+        Self {
+            http: reqwest::Client::builder()
+                .timeout(CALL)
+                .no_proxy()
+                .build()
+                .expect("a plain client needs nothing"),
+            bases,
+            turn: AtomicUsize::new(0),
+            keys,
+            operator,
+            history,
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    fn request(&self, method: &str, path: &str, key: &str) -> RequestBuilder {
+        let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        // Where none listens the call fails as it does at a closed port.
+        let base = match bases.len() {
+            0 => "http://127.0.0.1:9",
+            all => &bases[turn % all],
+        };
+        let method = method.parse().expect("a method of the tests");
+        self.http
+            .request(method, format!("{base}{path}"))
+            .bearer_auth(key)
+    }
+
+    /// Reads as an operator, who sees all tenants.
+    pub(crate) async fn operator_get(&self, path: &str) -> Option<Reply> {
+        send(self.request("GET", path, &self.operator)).await
+    }
+
+    /// Lives one story.
+    pub(crate) async fn live(&self, story: &Story) {
+        let Some(id) = self.submit(story).await else {
+            return;
+        };
+        if let Cancel::After(ms) = story.cancel {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            self.cancel(story, &id).await;
+        }
+        if story.peek {
+            self.peek(story, &id).await;
+        }
+        if story.follow {
+            self.follow(story, &id).await;
+        }
+        if !story.watch {
+            return;
+        }
+        let mut left = story.requeues;
+        while let Some(end) = self.ends(story, &id).await {
+            if !end.dead || left == 0 {
+                return;
+            }
+            left -= 1;
+            let first = self.requeue(story, &id, left, 0);
+            if story.requeue_twice {
+                let ((), ()) = tokio::join!(first, self.requeue(story, &id, left, 1));
+            } else {
+                first.await;
+            }
+        }
+    }
+
+    /// Submits until the outcome is known, where the story has a key; otherwise once. Gives the job's id.
+    async fn submit(&self, story: &Story) -> Option<String> {
+        let start = Instant::now();
+        let mut first = true;
+        while start.elapsed() < PATIENCE {
+            let id = if first && story.doubled {
+                let (one, two) =
+                    tokio::join!(self.submit_once(story, None), self.submit_once(story, None));
+                one.or(two)
+            } else {
+                self.submit_once(story, story.abandon_ms.filter(|_| first))
+                    .await
+            };
+            match id {
+                Some(Ok(id)) => return Some(id),
+                // Refused for now: it is certain that nothing was stored, so a client without a key may try again, too.
+                Some(Err(Refusal::ForNow)) => {}
+                Some(Err(Refusal::ForGood)) => return None,
+                None if !story.keyed => return None,
+                None => {}
+            }
+            first = false;
+            tokio::time::sleep(PAUSE).await;
+        }
+        None
+    }
+
+    /// One try: the id, a refusal, or none where nobody knows.
+    async fn submit_once(
+        &self,
+        story: &Story,
+        abandon_ms: Option<u64>,
+    ) -> Option<Result<String, Refusal>> {
+        let asked = if story.keyed {
+            Asked::Submit
+        } else {
+            Asked::SubmitOnce
+        };
+        let call = self.history.invoke(story.n, asked, "");
+        let mut request = self
+            .request("POST", "/v1/jobs", &self.keys[story.tenant])
+            .json(story.submission());
+        if story.keyed {
+            request = request.header("idempotency-key", story.key());
+        }
+        let reply = match abandon_ms {
+            None => send(request).await,
+            // The connection goes with the call that is given up: the server sees its caller leave.
+            Some(ms) => {
+                let limit = Duration::from_millis(ms);
+                tokio::time::timeout(limit, send(request))
+                    .await
+                    .ok()
+                    .flatten()
+            }
+        };
+        let mut event = event(story, call, asked);
+        if reply.is_none() && abandon_ms.is_some() {
+            event.said = super::history::GIVEN_UP.into();
+        }
+        let outcome = match &reply {
+            Some(reply) if matches!(reply.status, 200 | 202) => {
+                let job = reply.json();
+                event.job = job["id"].as_str().unwrap_or_default().into();
+                event.said = job["status"].as_str().unwrap_or_default().into();
+                event.shown = Shown::of(&job);
+                event.came = Came::Ok;
+                Some(Ok(event.job.clone()))
+            }
+            Some(reply) if matches!(reply.code().as_str(), "queue_full" | "draining") => {
+                event.said = reply.code();
+                event.came = Came::Fail;
+                Some(Err(Refusal::ForNow))
+            }
+            // Of the 503 of a store that cannot say nothing follows.
+            Some(reply) if reply.status == 503 => {
+                event.said = reply.code();
+                None
+            }
+            Some(reply) => {
+                event.said = reply.code();
+                event.wrong = format!("answered {}: {}", reply.status, reply.text());
+                Some(Err(Refusal::ForGood))
+            }
+            None => None,
+        };
+        self.history.note(event);
+        outcome
+    }
+
+    /// Waits for the end. None where it does not come in the client's patience.
+    async fn ends(&self, story: &Story, id: &str) -> Option<Shown> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let call = self.history.invoke(story.n, Asked::Read, id);
+            let request = self
+                .request(
+                    "GET",
+                    &format!("/v1/jobs/{id}?wait={POLL_S}"),
+                    &self.keys[story.tenant],
+                )
+                .timeout(CALL + Duration::from_secs(POLL_S));
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let reply = send(request).await;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            let mut event = event(story, call, Asked::Read);
+            event.job = id.into();
+            let answered = reply.as_ref().is_some_and(|reply| reply.status != 503);
+            match &reply {
+                Some(reply) if reply.status == 200 => {
+                    let job = reply.json();
+                    event.came = Came::Ok;
+                    event.said = job["status"].as_str().unwrap_or_default().into();
+                    event.shown = Shown::of(&job);
+                    event.wrong = mixed_up(story, id, &job);
+                }
+                Some(reply) => {
+                    event.said = reply.code();
+                    if reply.status != 503 {
+                        event.wrong =
+                            format!("an accepted job reads {}: {}", reply.status, reply.text());
+                    }
+                }
+                None => {}
+            }
+            let shown = event.shown.clone();
+            self.history.note(event);
+            if shown.is_some() {
+                return shown;
+            }
+            if !answered {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        None
+    }
+
+    async fn cancel(&self, story: &Story, id: &str) {
+        let call = self.history.invoke(story.n, Asked::Cancel, id);
+        let path = format!("/v1/jobs/{id}/cancel");
+        let reply = send(self.request("POST", &path, &self.keys[story.tenant])).await;
+        let mut event = event(story, call, Asked::Cancel);
+        event.job = id.into();
+        if let Some(reply) = reply {
+            match reply.status {
+                200 => {
+                    let job = reply.json();
+                    event.came = Came::Ok;
+                    event.said = job["status"].as_str().unwrap_or_default().into();
+                    event.shown = Shown::of(&job);
+                    event.wrong = mixed_up(story, id, &job);
+                    if event.shown.is_none() && job["cancel_requested"] != true {
+                        event.wrong =
+                            format!("a cancel was answered with neither end nor request: {job}");
+                    }
+                }
+                503 => event.said = reply.code(),
+                status => event.wrong = format!("a cancel was answered {status}: {}", reply.text()),
+            }
+        }
+        self.history.note(event);
+    }
+
+    async fn requeue(&self, story: &Story, id: &str, life: u32, operation: u32) {
+        let call = self.history.invoke(story.n, Asked::Requeue, id);
+        let path = format!("/v1/dead-letters/{id}/requeue");
+        let operation = format!("requeue-{}-{life}-{operation}", story.n);
+        let request = self
+            .request("POST", &path, &self.operator)
+            .header("idempotency-key", operation);
+        let reply = send(request).await;
+        let mut event = event(story, call, Asked::Requeue);
+        event.job = id.into();
+        if let Some(reply) = reply {
+            event.said = reply.code();
+            match reply.status {
+                200 => event.came = Came::Ok,
+                503 if reply.code() == "queue_full" => event.came = Came::Fail,
+                409 => event.came = Came::Fail,
+                503 => {}
+                status => {
+                    event.wrong = format!("a requeue was answered {status}: {}", reply.text())
+                }
+            }
+        }
+        self.history.note(event);
+    }
+
+    /// Another tenant's job reads like one that never was.
+    async fn peek(&self, story: &Story, id: &str) {
+        let other = (story.tenant + 1) % TENANTS.len();
+        let call = self.history.invoke(story.n, Asked::Peek, id);
+        let reply = send(self.request("GET", &format!("/v1/jobs/{id}"), &self.keys[other])).await;
+        let mut event = event(story, call, Asked::Peek);
+        event.job = id.into();
+        if let Some(reply) = reply {
+            event.said = reply.code();
+            match reply.status {
+                404 => event.came = Came::Ok,
+                503 => {}
+                status => event.wrong = format!("another tenant's job was answered {status}"),
+            }
+        }
+        self.history.note(event);
+    }
+
+    /// Reads the job's events until its end or the first cut.
+    async fn follow(&self, story: &Story, id: &str) {
+        let call = self.history.invoke(story.n, Asked::Follow, id);
+        let request = self
+            .request(
+                "GET",
+                &format!("/v1/jobs/{id}/events"),
+                &self.keys[story.tenant],
+            )
+            .timeout(PATIENCE);
+        let mut event = event(story, call, Asked::Follow);
+        event.job = id.into();
+        if let Ok(mut response) = request.send().await {
+            let mut seen = Vec::new();
+            while let Ok(Some(piece)) = response.chunk().await {
+                seen.extend_from_slice(&piece);
+                if seen.len() > EVENTS_MAX {
+                    event.wrong = "more events than the answer has".into();
+                    break;
+                }
+            }
+            let text = String::from_utf8_lossy(&seen);
+            if let Some(end) = text.split("event: terminal").nth(1) {
+                let data = end.lines().find_map(|line| line.strip_prefix("data: "));
+                let job: Value = data
+                    .and_then(|data| serde_json::from_str(data).ok())
+                    .unwrap_or_default();
+                event.came = Came::Ok;
+                event.said = job["status"].as_str().unwrap_or_default().into();
+                event.shown = Shown::of(&job);
+            }
+        }
+        self.history.note(event);
+    }
+}
+
+/// Why a submission was not taken.
+enum Refusal {
+    /// The pool is full.
+    ForNow,
+    /// It is none that can be taken.
+    ForGood,
+}
+
+fn event(story: &Story, call: u64, asked: Asked) -> Event {
+    Event {
+        at_us: 0,
+        n: story.n,
+        call,
+        asked,
+        came: Came::Unknown,
+        job: String::new(),
+        said: String::new(),
+        shown: None,
+        wrong: String::new(),
+    }
+}
+
+/// Says what of an answer belongs to another job; empty where all is right.
+fn mixed_up(story: &Story, id: &str, job: &Value) -> String {
+    if job["id"] != id {
+        return format!("{id} was answered with {}", job["id"]);
+    }
+    if job["tenant"] != TENANTS[story.tenant] {
+        return format!(
+            "{id} is of {} and reads as of {}",
+            TENANTS[story.tenant], job["tenant"]
+        );
+    }
+    // A cancel's answer has no result, a read's has the model's.
+    let text = job["result"]["choices"][0]["message"]["content"].as_str();
+    match text {
+        Some(text) if !text.contains(&story.mark()) => format!("{id} has another's answer: {text}"),
+        _ => String::new(),
+    }
+}
+
+/// The answer; none where no whole one came.
+async fn send(request: RequestBuilder) -> Option<Reply> {
+    let response = request.send().await.ok()?;
+    Some(Reply {
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+        body: response.bytes().await.ok()?,
+    })
+}
