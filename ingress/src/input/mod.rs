@@ -2,6 +2,8 @@
 
 pub(crate) mod body;
 pub(crate) mod fields;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod headers;
 pub(crate) mod openai;
 pub(crate) mod query;

@@ -14,6 +14,8 @@ mod choose;
 mod client;
 mod come;
 mod failure;
+#[cfg(test)]
+mod fuzz;
 mod plain;
 mod raw;
 mod request;
