@@ -43,8 +43,9 @@ test: setup ## Run every test
 	@$(FILES) scripts/test
 
 .PHONY: mutation
-mutation: setup ## Take each guard of the protocol out in turn; print what notices
+mutation: setup ## Take each guard out in turn, of the protocol and of its users; print what notices
 	@$(FILES) scripts/mutation-check
+	@$(FILES) scripts/mutation-rust
 
 .PHONY: check
 check: fmt clippy structure lua deny compose ## Everything but the tests: format, lints, licences, structure, Lua, compose

@@ -250,6 +250,11 @@ async fn mixed_up(server: &LocalServer, ids: &[JobId], mix: Mix) {
     );
     assert_eq!(saw.wrong, [""; 0], "{mix:?}");
     assert!(caught > 0, "{mix:?}: none caught of {mixed}");
+    // Each spoils what was on its way, one command of each reader, and no more: the connection is given up.
+    assert!(
+        caught <= mixed * TENANTS as u64,
+        "{mix:?}: {caught} of {mixed}"
+    );
     assert!(
         saw.right > saw.unknown,
         "{mix:?}: the store does not recover"
