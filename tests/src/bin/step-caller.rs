@@ -14,6 +14,9 @@ use tidegate_shared::store::{Store, StoreError};
 use tidegate_shared::telemetry::Metrics;
 use tidegate_tests::Ask;
 
+/// Tries to reach the store at the start, each as long as the command time-out.
+const CONNECTS: usize = 20;
+
 fn main() -> ExitCode {
     // One thread beside this one, which waits for lines.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -42,12 +45,7 @@ fn serve(runtime: &tokio::runtime::Runtime) -> Result<(), String> {
         ..StoreConfig::default()
     };
     let pool: PoolName = pool.parse().map_err(|e| format!("{e}"))?;
-    let store = runtime
-        .block_on(Store::connect(&config, Arc::new(Metrics::new("matrix"))))
-        .map_err(|e| e.to_string())?;
-    runtime
-        .block_on(store.snapshot(&pool))
-        .map_err(|e| e.to_string())?;
+    let store = runtime.block_on(reach(&config, &pool))?;
     say("ready")?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| e.to_string())?;
@@ -62,6 +60,26 @@ fn serve(runtime: &tokio::runtime::Runtime) -> Result<(), String> {
         say(&answer)?;
     }
     Ok(())
+}
+
+/// Connects and learns the pool's clock. On a busy machine that may take longer than a command may.
+async fn reach(config: &StoreConfig, pool: &PoolName) -> Result<Store, String> {
+    let mut last = String::new();
+    for _ in 0..CONNECTS {
+        let metrics = Arc::new(Metrics::new("matrix"));
+        let store = match Store::connect(config, metrics).await {
+            Ok(store) => store,
+            Err(error) => {
+                last = error.to_string();
+                continue;
+            }
+        };
+        match store.snapshot(pool).await {
+            Ok(_) => return Ok(store),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(last)
 }
 
 fn say(line: &str) -> Result<(), String> {

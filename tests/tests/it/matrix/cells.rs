@@ -255,8 +255,8 @@ impl Cell {
     /// Why the cell cannot be; none where it can.
     pub(crate) fn cannot_be(self) -> Option<&'static str> {
         match (self.fault, self.moment) {
-            (Fault::Hold, Moment::BeforeSend) => Some("no message yet: as *sent*"),
-            (Fault::Hold, Moment::AfterReply) => Some("no message any more: as *executed*"),
+            (Fault::Hold, Moment::BeforeSend) => Some("no message yet; see the next"),
+            (Fault::Hold, Moment::AfterReply) => Some("no message any more; see the one before"),
             _ => None,
         }
     }

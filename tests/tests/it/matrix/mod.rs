@@ -5,6 +5,7 @@
 //! `make matrix` sets both. `MATRIX_CELL` runs only the cells whose name has it, such as `renew / after the reply`.
 
 mod caller;
+mod calm;
 mod cells;
 mod ending;
 mod lane;
@@ -21,9 +22,10 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 
+use calm::Calm;
 use cells::{Cell, Outcome, Row};
 use lane::Lane;
-use run::{Bad, Calm, Ran};
+use run::{Bad, Ran};
 
 /// Cells that run at once where nothing else does, each on a server of its own: most of a cell is waiting.
 const LANES: usize = 8;

@@ -8,6 +8,7 @@ use tidegate_shared::domain::{PoolName, Verdict};
 use tidegate_tests::{Ask, Direction, Held as Message, LONG, Proxy, SOON, until};
 
 use super::caller::{Answer, Caller};
+use super::calm::Calm;
 use super::cells::{Cell, Fault, Moment, Outcome, Row};
 use super::ending;
 use super::lane::Lane;
@@ -51,30 +52,7 @@ pub(crate) struct Ran {
     pub(crate) stale: u64,
 }
 
-/// What the pool looks like before a step and after it, where nothing goes wrong.
-pub(crate) struct Calm {
-    pub(super) before: View,
-    pub(super) after: View,
-}
-
-impl Calm {
-    /// Runs `row` without a fault, twice: the second time it changes nothing.
-    pub(crate) async fn of(lane: &mut Lane, row: Row) -> Self {
-        let (scene, _proxy) = set(lane, row, lease_ms(row, None)).await.0;
-        let look = async || view::normal(&scene.store, &scene.pool, &scene.jobs).await;
-        let before = look().await;
-        let said = scene.ask.send(&scene.store).await.unwrap();
-        assert_eq!(first_word(&said), row.done(), "{row:?}");
-        let after = look().await;
-        assert_ne!(before, after, "{row:?} changes nothing that is looked at");
-        let again = scene.ask.send(&scene.store).await.unwrap();
-        assert_eq!(first_word(&again), row.done_before(), "{row:?}");
-        assert_eq!(after, look().await, "{row:?} sent twice");
-        Self { before, after }
-    }
-}
-
-fn lease_ms(row: Row, fault: Option<Fault>) -> u64 {
+pub(super) fn lease_ms(row: Row, fault: Option<Fault>) -> u64 {
     let ends = match fault {
         Some(Fault::PauseCaller) => true,
         Some(Fault::KillCaller) => row.is_worker(),
@@ -88,12 +66,16 @@ fn lease_ms(row: Row, fault: Option<Fault>) -> u64 {
     }
 }
 
-fn first_word(said: &str) -> &str {
+pub(super) fn first_word(said: &str) -> &str {
     said.split(' ').next().unwrap_or_default()
 }
 
 /// A pool on a cleared server, a caller behind a proxy that knows it, and the scene.
-async fn set(lane: &mut Lane, row: Row, lease_ms: u64) -> ((Scene, Proxy), Caller, Instant) {
+pub(super) async fn set(
+    lane: &mut Lane,
+    row: Row,
+    lease_ms: u64,
+) -> ((Scene, Proxy), Caller, Instant) {
     let (name, proxy) = lane.clear().await;
     let pool: PoolName = name.parse().unwrap();
     let config = scene::config(lease_ms);
