@@ -55,10 +55,15 @@ impl Store {
     }
 }
 
-/// Where a plain command goes: to the node of its first key, which is the first argument of all that we use. One without a
-/// key of ours goes to the directory's.
+/// Where a plain command goes: to the node of its first key, which is the first argument of all that we use but `EVAL`. One
+/// without a key of ours goes to the directory's.
 pub(super) fn slot_of(command: &redis::Cmd) -> Slot {
-    match command.args_iter().nth(1) {
+    let mut words = command.args_iter();
+    let key = match words.next() {
+        Some(redis::Arg::Simple(b"EVAL")) => words.nth(2),
+        _ => words.next(),
+    };
+    match key {
         Some(redis::Arg::Simple(key)) if key.starts_with(b"tg") => Slot::of_key(key),
         _ => Slot::of_key(super::directory::key("pools").as_bytes()),
     }

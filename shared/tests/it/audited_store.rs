@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use tidegate_shared::audit::{Replay, dump, history::Effects};
-use tidegate_shared::config::{PoolConfig, StoreConfig, StoreUrl};
+use tidegate_shared::config::{PoolConfig, StoreConfig, StoreMode, StoreUrl};
 use tidegate_shared::domain::{DeadReason, JobId, Owner, PoolName, Verdict, WorkerId};
-use tidegate_shared::local::{LocalOptions, LocalServer};
+use tidegate_shared::local::{LocalCluster, LocalOptions, LocalServer};
 use tidegate_shared::protocol::{Claim, ClaimReply, Delivery, Idempotency, Settle, Submit};
 use tidegate_shared::store::Store;
 use tidegate_shared::telemetry::Metrics;
 
-async fn store_of(server: &LocalServer, audit: bool) -> Store {
+async fn store_of(url: String, mode: StoreMode, audit: bool) -> Store {
     let config = StoreConfig {
-        url: StoreUrl::new(server.url()),
+        url: StoreUrl::new(url),
+        mode,
         audit,
         ..StoreConfig::default()
     };
@@ -71,23 +72,38 @@ fn success(delivery: &Delivery) -> Settle {
 #[tokio::test]
 async fn a_record_is_taken_away_piece_by_piece_and_replays_to_all_that_the_store_keeps() {
     let server = LocalServer::start(LocalOptions::default()).unwrap();
-    let store = store_of(&server, true).await;
-    let pool: PoolName = "default".parse().unwrap();
-    store.apply(&pool, &PoolConfig::default()).await.unwrap();
+    let store = store_of(server.url(), StoreMode::Single, true).await;
+    recorded(&store, &"default".parse().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_keeps_each_pools_record_where_the_pool_is() {
+    let start = || LocalCluster::start(3, 0, &LocalOptions::default()).unwrap();
+    let cluster = tokio::task::spawn_blocking(start).await.unwrap();
+    let store = store_of(cluster.url(), StoreMode::Cluster, true).await;
+    // Their slots lie on all three nodes.
+    for pool in ["default", "gpu", "small", "large", "a100", "h100"] {
+        recorded(&store, &pool.parse().unwrap()).await;
+    }
+}
+
+/// Runs jobs, and takes the record away meanwhile.
+async fn recorded(store: &Store, pool: &PoolName) {
+    store.apply(pool, &PoolConfig::default()).await.unwrap();
     let (mut replay, mut effects) = (Replay::new(pool.clone()), Effects::default());
     let mut last = 0;
     for _ in 0..5 {
-        one_job(&store, &pool).await;
+        one_job(store, pool).await;
         loop {
-            let piece = store.audit(&pool, last, 2).await.unwrap();
+            let piece = store.audit(pool, last, 2).await.unwrap();
             let Some(newest) = piece.last() else { break };
             last = newest.number;
             for entry in &piece {
                 effects.note(&replay.feed(entry).unwrap());
             }
-            store.audit_drop(&pool, last).await.unwrap();
+            store.audit_drop(pool, last).await.unwrap();
         }
-        assert_eq!(store.audit(&pool, 0, 10).await.unwrap(), []);
+        assert_eq!(store.audit(pool, 0, 10).await.unwrap(), []);
     }
     replay.look().unwrap();
     let counts = replay.counts();
@@ -96,7 +112,7 @@ async fn a_record_is_taken_away_piece_by_piece_and_replays_to_all_that_the_store
         (16, 5, 5)
     );
     assert_eq!(counts.steps["settle"], 5);
-    let (mut kept, raw_now_ms) = store.dump(&pool).await.unwrap();
+    let (mut kept, raw_now_ms) = store.dump(pool).await.unwrap();
     let mut should = dump::of_reference(replay.state());
     // Workers take it outside any script.
     for side in [&mut kept, &mut should] {
@@ -108,7 +124,7 @@ async fn a_record_is_taken_away_piece_by_piece_and_replays_to_all_that_the_store
 #[tokio::test]
 async fn without_the_setting_nothing_is_recorded() {
     let server = LocalServer::start(LocalOptions::default()).unwrap();
-    let store = store_of(&server, false).await;
+    let store = store_of(server.url(), StoreMode::Single, false).await;
     let pool: PoolName = "default".parse().unwrap();
     store.apply(&pool, &PoolConfig::default()).await.unwrap();
     one_job(&store, &pool).await;
