@@ -47,6 +47,11 @@ mutation: setup ## Take each guard out in turn, of the protocol and of its users
 	@$(FILES) scripts/mutation-check
 	@$(FILES) scripts/mutation-rust
 
+.PHONY: soak
+soak: setup ## Half a million jobs under thousands of faults, about an hour; writes its figures to docs/FAILURES.md
+	cargo build --locked --release --workspace --bins
+	@$(FILES) target/release/soak --write docs/FAILURES.md $(ARGS)
+
 .PHONY: check
 check: fmt clippy structure lua deny compose ## Everything but the tests: format, lints, licences, structure, Lua, compose
 

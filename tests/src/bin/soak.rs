@@ -59,6 +59,7 @@ fn act(given: &Given) -> Result<bool, String> {
         let record = Record::at(Path::new(dir)).map_err(|e| e.to_string())?;
         let verdict = soak::judge(&record).map_err(|e| format!("{dir}: {e}"))?;
         say(&verdict.text());
+        say(&format!("\n{}", verdict.figures.table(&verdict.commit)));
         return Ok(verdict.findings.is_empty());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -72,7 +73,7 @@ fn act(given: &Given) -> Result<bool, String> {
     for seed in first..first + seeds {
         let plan = Plan {
             seed,
-            jobs: number(given, "jobs", 20_000)?,
+            jobs: number(given, "jobs", 20_500)?,
             faults: number(given, "faults", 220)?,
             clients: number(given, "clients", 200)?,
             watch_permille: 1_000,

@@ -17,9 +17,9 @@ const CALL: Duration = Duration::from_secs(10);
 /// One long-poll, in seconds; the call gets [`CALL`] more.
 const POLL_S: u64 = 5;
 /// A client that does not get its job accepted, or see it end, by then gives up; the lists at the end show it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a further try.
-const PAUSE: Duration = Duration::from_millis(60);
+pub(super) const PAUSE: Duration = Duration::from_millis(60);
 /// Events of one job that are read at most, in bytes: far above any story's answer.
 const EVENTS_MAX: usize = 1024 * 1024;
 
@@ -32,7 +32,7 @@ pub(crate) struct Clients {
     http: reqwest::Client,
     bases: Bases,
     turn: AtomicUsize,
-    keys: Vec<String>,
+    pub(super) keys: Vec<String>,
     operator: String,
     pub(crate) history: History,
     /// Clients that wait for the end of a job right now.
@@ -56,7 +56,7 @@ impl Clients {
         }
     }
 
-    fn request(&self, method: &str, path: &str, key: &str) -> RequestBuilder {
+    pub(super) fn request(&self, method: &str, path: &str, key: &str) -> RequestBuilder {
         let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         // Where none listens the call fails as it does at a closed port.
@@ -106,96 +106,6 @@ impl Clients {
                 first.await;
             }
         }
-    }
-
-    /// Submits until the outcome is known, where the story has a key; otherwise once. Gives the job's id.
-    async fn submit(&self, story: &Story) -> Option<String> {
-        let start = Instant::now();
-        let mut first = true;
-        while start.elapsed() < PATIENCE {
-            let id = if first && story.doubled {
-                let (one, two) =
-                    tokio::join!(self.submit_once(story, None), self.submit_once(story, None));
-                one.or(two)
-            } else {
-                self.submit_once(story, story.abandon_ms.filter(|_| first))
-                    .await
-            };
-            match id {
-                Some(Ok(id)) => return Some(id),
-                // Refused for now: it is certain that nothing was stored, so a client without a key may try again, too.
-                Some(Err(Refusal::ForNow)) => {}
-                Some(Err(Refusal::ForGood)) => return None,
-                None if !story.keyed => return None,
-                None => {}
-            }
-            first = false;
-            tokio::time::sleep(PAUSE).await;
-        }
-        None
-    }
-
-    /// One try: the id, a refusal, or none where nobody knows.
-    async fn submit_once(
-        &self,
-        story: &Story,
-        abandon_ms: Option<u64>,
-    ) -> Option<Result<String, Refusal>> {
-        let asked = if story.keyed {
-            Asked::Submit
-        } else {
-            Asked::SubmitOnce
-        };
-        let call = self.history.invoke(story.n, asked, "");
-        let mut request = self
-            .request("POST", "/v1/jobs", &self.keys[story.tenant])
-            .json(story.submission());
-        if story.keyed {
-            request = request.header("idempotency-key", story.key());
-        }
-        let reply = match abandon_ms {
-            None => send(request).await,
-            // The connection goes with the call that is given up: the server sees its caller leave.
-            Some(ms) => {
-                let limit = Duration::from_millis(ms);
-                tokio::time::timeout(limit, send(request))
-                    .await
-                    .ok()
-                    .flatten()
-            }
-        };
-        let mut event = event(story, call, asked);
-        if reply.is_none() && abandon_ms.is_some() {
-            event.said = super::history::GIVEN_UP.into();
-        }
-        let outcome = match &reply {
-            Some(reply) if matches!(reply.status, 200 | 202) => {
-                let job = reply.json();
-                event.job = job["id"].as_str().unwrap_or_default().into();
-                event.said = job["status"].as_str().unwrap_or_default().into();
-                event.shown = Shown::of(&job);
-                event.came = Came::Ok;
-                Some(Ok(event.job.clone()))
-            }
-            Some(reply) if matches!(reply.code().as_str(), "queue_full" | "draining") => {
-                event.said = reply.code();
-                event.came = Came::Fail;
-                Some(Err(Refusal::ForNow))
-            }
-            // Of the 503 of a store that cannot say nothing follows.
-            Some(reply) if reply.status == 503 => {
-                event.said = reply.code();
-                None
-            }
-            Some(reply) => {
-                event.said = reply.code();
-                event.wrong = format!("answered {}: {}", reply.status, reply.text());
-                Some(Err(Refusal::ForGood))
-            }
-            None => None,
-        };
-        self.history.note(event);
-        outcome
     }
 
     /// Waits for the end. None where it does not come in the client's patience.
@@ -350,15 +260,8 @@ impl Clients {
     }
 }
 
-/// Why a submission was not taken.
-enum Refusal {
-    /// The pool is full.
-    ForNow,
-    /// It is none that can be taken.
-    ForGood,
-}
-
-fn event(story: &Story, call: u64, asked: Asked) -> Event {
+/// What came of a call, still unknown.
+pub(super) fn event(story: &Story, call: u64, asked: Asked) -> Event {
     Event {
         at_us: 0,
         n: story.n,
@@ -392,7 +295,7 @@ fn mixed_up(story: &Story, id: &str, job: &Value) -> String {
 }
 
 /// The answer; none where no whole one came.
-async fn send(request: RequestBuilder) -> Option<Reply> {
+pub(super) async fn send(request: RequestBuilder) -> Option<Reply> {
     let response = request.send().await.ok()?;
     Some(Reply {
         status: response.status().as_u16(),

@@ -229,14 +229,14 @@ enum Kind {
 
 /// Those that stop everything for seconds are rarer, so that jobs still end in between.
 const WEIGHTS: [(u64, Kind); 30] = [
-    (60, Kind::Kill(Role::Worker)),
+    (70, Kind::Kill(Role::Worker)),
     (25, Kind::Kill(Role::Ingress)),
     (15, Kind::Kill(Role::Reaper)),
-    (35, Kind::Stop(Role::Worker)),
+    (50, Kind::Stop(Role::Worker)),
     (15, Kind::Stop(Role::Ingress)),
     (10, Kind::Stop(Role::Reaper)),
-    (45, Kind::FreezeLong(Role::Worker)),
-    (15, Kind::FreezeLong(Role::Reaper)),
+    (60, Kind::FreezeLong(Role::Worker)),
+    (30, Kind::FreezeLong(Role::Reaper)),
     (8, Kind::FreezeLong(Role::Ingress)),
     (15, Kind::FreezeShort(Role::Worker)),
     (10, Kind::FreezeShort(Role::Ingress)),
@@ -252,7 +252,7 @@ const WEIGHTS: [(u64, Kind); 30] = [
     (22, Kind::NoReplicas),
     (25, Kind::Busy),
     (22, Kind::ReadOnly),
-    (25, Kind::ClockBack),
+    (45, Kind::ClockBack),
     (25, Kind::ClockForward),
     (170, Kind::Lose),
     (50, Kind::Hold),

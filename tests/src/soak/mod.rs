@@ -5,6 +5,7 @@
 mod client;
 mod fault;
 mod figures;
+mod fleet;
 mod history;
 mod judge;
 mod nemesis;
@@ -12,8 +13,10 @@ mod observe;
 mod random;
 mod record;
 mod recorder;
+mod rest;
 mod store_faults;
 mod story;
+mod submit;
 mod tally;
 mod windows;
 

@@ -16,8 +16,8 @@ use super::story::LEASE_MS;
 
 /// Two commands this far apart race for a job, in ms.
 const RACE_MS: u64 = 5;
-/// A lease that is lost longer after its worker's death than this was lost to something else, in ms.
-const RECOVERY_MS: u64 = 20_000;
+/// How a delivery whose lease lapsed ended.
+const LOST: &str = "lost";
 
 /// A command that raced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -295,12 +295,14 @@ impl Tally {
     fn recover(&mut self, raw_ms: u64, state: &State) {
         let recovered = &mut self.recovered_ms;
         self.orphans.retain(|orphan| {
-            let held = still_held(state, &orphan.id, orphan.fence);
-            let after = raw_ms.saturating_sub(orphan.killed_raw_ms);
-            if !held && after <= RECOVERY_MS {
-                recovered.push(after);
+            let record = state.jobs.get(&orphan.id);
+            let handing = record.and_then(|record| record.deliveries.get(&orphan.fence));
+            let ended = handing.and_then(|handing| handing.ended);
+            // What it had settled in its last moment is no loss.
+            if ended.is_some_and(|(_, how)| how == LOST) {
+                recovered.push(raw_ms.saturating_sub(orphan.killed_raw_ms));
             }
-            held
+            handing.is_some() && ended.is_none()
         });
     }
 
