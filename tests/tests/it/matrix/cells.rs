@@ -260,6 +260,31 @@ impl Cell {
             _ => None,
         }
     }
+
+    /// Whether the cell may end so. Where two ends are possible, the order in which messages arrive decides.
+    pub(crate) fn may_end(self, outcome: Outcome) -> bool {
+        use Outcome::{NotDone, Once, SentAgain, TakenOver};
+        let Self { fault, row, moment } = self;
+        let worker_is_gone = matches!(fault, Fault::KillCaller | Fault::PauseCaller);
+        let may: &[Outcome] = if worker_is_gone && row.is_worker() {
+            match row {
+                Row::Claim if moment.has_run() => &[TakenOver],
+                Row::Claim if moment == Moment::Sent => &[NotDone, TakenOver],
+                Row::Claim => &[NotDone],
+                // The lease goes on beyond the step, or a new one begins with it.
+                Row::Renew | Row::Append | Row::SettleAndClaim => &[TakenOver],
+                _ if moment.has_run() => &[Once, SentAgain],
+                // The dead worker's message may still come in time.
+                _ if moment == Moment::Sent && fault == Fault::KillCaller => &[Once, TakenOver],
+                _ => &[TakenOver],
+            }
+        } else if fault == Fault::Hold || (fault == Fault::Reset && moment.in_flight()) {
+            &[SentAgain]
+        } else {
+            &[Once, SentAgain]
+        };
+        may.contains(&outcome)
+    }
 }
 
 impl fmt::Display for Cell {

@@ -13,6 +13,9 @@ use tidegate_tests::{Proxy, SOON, Upstream, until};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
+/// Command time-out of the harness, which waits where the machine is full.
+const TIMEOUT_MS: u64 = 10_000;
+
 /// A durable server, and the harness's store on it, which no fault is put in front of.
 pub(crate) struct Lane {
     server: LocalServer,
@@ -29,14 +32,7 @@ impl Lane {
             ..LocalOptions::default()
         };
         let server = tokio::task::block_in_place(|| LocalServer::start(options)).unwrap();
-        let config = StoreConfig {
-            url: StoreUrl::new(server.url()),
-            audit: true,
-            ..StoreConfig::default()
-        };
-        let store = Store::connect(&config, Arc::new(Metrics::new("matrix")))
-            .await
-            .unwrap();
+        let store = reach(&server).await;
         Self {
             server,
             store,
@@ -54,6 +50,8 @@ impl Lane {
         self.cells += 1;
         self.plain(&[b"FLUSHALL"]).await;
         self.load_scripts().await;
+        // A store makes two connections in a second in the long run, and here its server dies again and again.
+        self.store = reach(&self.server).await;
         let proxy = Proxy::start(Upstream::Unix(self.socket())).await;
         (format!("lane{}-{}", self.number, self.cells), proxy)
     }
@@ -97,6 +95,19 @@ impl Lane {
         self.load_scripts().await;
         started.elapsed()
     }
+}
+
+/// A store of the harness's own.
+async fn reach(server: &LocalServer) -> Store {
+    let config = StoreConfig {
+        url: StoreUrl::new(server.url()),
+        command_timeout_ms: TIMEOUT_MS,
+        audit: true,
+        ..StoreConfig::default()
+    };
+    Store::connect(&config, Arc::new(Metrics::new("matrix")))
+        .await
+        .unwrap()
 }
 
 /// One command over a bare connection, which the server must take.

@@ -34,6 +34,9 @@ const LANES_BESIDE: usize = 4;
 /// Times that a cell is run again after the machine was too slow for it.
 const STALLS: usize = 5;
 
+/// Runs after which a word is said of how far it is.
+const SAID_EVERY: usize = 360;
+
 /// What all runs of one cell gave.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -48,6 +51,7 @@ pub(crate) struct Results {
     pub(crate) late: u64,
     pub(crate) stale: u64,
     pub(crate) stalled: usize,
+    pub(crate) runs: usize,
 }
 
 type Queue = Arc<Mutex<VecDeque<(Cell, usize)>>>;
@@ -85,7 +89,11 @@ async fn each_step_at_each_moment_under_each_fault_is_done_once_or_not_at_all() 
     }
     let results = Arc::into_inner(results).unwrap().into_inner().unwrap();
     println!("{}", page::summary(&results));
-    println!("{all} runs in {:.0} s", started.elapsed().as_secs_f64());
+    println!(
+        "{all} runs in {:.0} s, {} made again because the machine was too slow for the moment",
+        started.elapsed().as_secs_f64(),
+        results.stalled
+    );
     let wrong: Vec<String> = results
         .cells
         .iter()
@@ -149,11 +157,18 @@ async fn work(
             let ran = one(&mut lane, cell, round, &calm[&cell.row]).await;
             match ran {
                 Err(Bad::Stalled(_)) if stalls < STALLS => stalls += 1,
+                Ok(ran) if !cell.may_end(ran.outcome) => {
+                    break Err(Bad::Wrong(format!("it ended as {:?}", ran.outcome)));
+                }
                 other => break other,
             }
         };
         let mut results = results.lock().unwrap();
         results.stalled += stalls;
+        results.runs += 1;
+        if results.runs % SAID_EVERY == 0 {
+            println!("{} runs", results.runs);
+        }
         match ran {
             Ok(ran) => {
                 results.late += ran.late;

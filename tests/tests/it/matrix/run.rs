@@ -123,29 +123,39 @@ pub(crate) async fn run(
         calm,
         sent_again: false,
     };
-    run.reach_moment().await?;
-    let took_ms = set_at.elapsed().as_millis();
-    if cell.row != Row::Expire && took_ms > u128::from(lease_ms / 2) {
-        return Err(Bad::Stalled(format!("{took_ms} ms to its moment")));
+    match run.all(lease_ms, set_at).await {
+        Err(Bad::Wrong(what)) if run.scene.silence_ms() > u128::from(lease_ms / 2) => {
+            Err(Bad::Stalled(what))
+        }
+        ran => ran,
     }
-    let outcome = match cell.fault {
-        Fault::KillCaller if cell.row.is_worker() => run.kill_worker().await?,
-        Fault::KillCaller => run.kill_other().await?,
-        Fault::PauseCaller if cell.row.is_worker() => run.freeze_worker().await?,
-        Fault::PauseCaller => run.freeze_other(lease_ms).await?,
-        Fault::Reset => run.reset().await?,
-        Fault::Hold => run.hold().await?,
-        Fault::KillStore => run.kill_store(lease_ms).await?,
-    };
-    let counts = ending::end(&mut run).await?;
-    Ok(Ran {
-        outcome,
-        late: counts.late,
-        stale: counts.stale_refused,
-    })
 }
 
 impl Run<'_> {
+    async fn all(&mut self, lease_ms: u64, set_at: Instant) -> Result<Ran, Bad> {
+        let cell = self.cell;
+        self.reach_moment().await?;
+        let took_ms = set_at.elapsed().as_millis();
+        if cell.row != Row::Expire && took_ms > u128::from(lease_ms / 2) {
+            return Err(Bad::Stalled(format!("{took_ms} ms to its moment")));
+        }
+        let outcome = match cell.fault {
+            Fault::KillCaller if cell.row.is_worker() => self.kill_worker().await?,
+            Fault::KillCaller => self.kill_other().await?,
+            Fault::PauseCaller if cell.row.is_worker() => self.freeze_worker().await?,
+            Fault::PauseCaller => self.freeze_other(lease_ms).await?,
+            Fault::Reset => self.reset().await?,
+            Fault::Hold => self.hold().await?,
+            Fault::KillStore => self.kill_store(lease_ms).await?,
+        };
+        let counts = ending::end(self).await?;
+        Ok(Ran {
+            outcome,
+            late: counts.late,
+            stale: counts.stale_refused,
+        })
+    }
+
     /// Brings the step to its moment, and holds it there.
     async fn reach_moment(&mut self) -> Result<(), Bad> {
         let row = self.cell.row;

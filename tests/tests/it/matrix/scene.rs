@@ -1,7 +1,7 @@
 //! What a step finds: a pool brought, step by step, to where the step changes something.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_shared::config::PoolConfig;
 use tidegate_shared::domain::{JobId, Owner, PoolName, Verdict, WorkerId};
@@ -18,6 +18,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Before the delayed job of `expire` is due, and its deadline of another: both are over when its lease is.
 const DUE_MS: u64 = 200;
 
+/// The last sign of life, and the longest time between two.
+type Signs = Mutex<(Option<Instant>, Duration)>;
+
 /// A pool and the step that is to change it.
 pub(crate) struct Scene {
     pub(crate) store: Store,
@@ -29,6 +32,7 @@ pub(crate) struct Scene {
     /// Delivery that the step is about, or that it brings: the one that may become stale.
     pub(crate) held: Option<Held>,
     others: Arc<Mutex<Vec<Held>>>,
+    signs: Arc<Signs>,
     _ticks: AbortOnDropHandle<()>,
 }
 
@@ -45,8 +49,13 @@ pub(crate) fn config(lease_ms: u64) -> PoolConfig {
 impl Scene {
     /// Brings a pool that has its settings to where `row` changes something.
     pub(crate) async fn set(store: &Store, pool: &PoolName, row: Row, lease_ms: u64) -> Self {
-        let others = Arc::default();
-        let ticks = tokio::spawn(tick(store.clone(), pool.clone(), Arc::clone(&others)));
+        let (others, signs) = (Arc::default(), Arc::new(Signs::default()));
+        let ticks = tokio::spawn(tick(
+            store.clone(),
+            pool.clone(),
+            Arc::clone(&others),
+            Arc::clone(&signs),
+        ));
         let mut scene = Self {
             store: store.clone(),
             pool: pool.clone(),
@@ -54,6 +63,7 @@ impl Scene {
             ask: Ask::Pause(pool.to_string()),
             held: None,
             others,
+            signs,
             _ticks: AbortOnDropHandle::new(ticks),
         };
         scene.ask = match row {
@@ -225,6 +235,14 @@ impl Scene {
         self.store.lineage(&Lineage { pool }).await.unwrap()
     }
 
+    /// The longest time without a sign of life of the harness so far, in milliseconds: a machine too slow for them is too
+    /// slow for leases that only they renew.
+    pub(crate) fn silence_ms(&self) -> u128 {
+        let (last, longest) = *self.signs.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = last.map_or(Duration::ZERO, |last| last.elapsed());
+        longest.max(now).as_millis()
+    }
+
     /// The pool's time.
     pub(crate) async fn now_ms(&self) -> u64 {
         self.store.snapshot(&self.pool).await.unwrap().now_ms
@@ -237,7 +255,7 @@ async fn config_lease(store: &Store, pool: &PoolName) -> u64 {
 }
 
 /// Signs of life, and renewals of what the harness's own workers run. Trouble passes: the store may be down.
-async fn tick(store: Store, pool: PoolName, others: Arc<Mutex<Vec<Held>>>) {
+async fn tick(store: Store, pool: PoolName, others: Arc<Mutex<Vec<Held>>>, signs: Arc<Signs>) {
     loop {
         let held = others
             .lock()
@@ -255,7 +273,11 @@ async fn tick(store: Store, pool: PoolName, others: Arc<Mutex<Vec<Held>>>) {
                 })
                 .collect(),
         };
-        let _ = store.renew(&step).await;
+        if store.renew(&step).await.is_ok() {
+            let mut signs = signs.lock().unwrap_or_else(PoisonError::into_inner);
+            let silence = signs.0.map_or(Duration::ZERO, |last| last.elapsed());
+            *signs = (Some(Instant::now()), signs.1.max(silence));
+        }
         tokio::time::sleep(TICK).await;
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_shared::domain::Verdict;
-use tidegate_tests::{HeldDelivery as Held, LONG, until};
+use tidegate_tests::{HeldDelivery as Held, LONG, SOON, until};
 
 use super::caller::Answer;
 use super::cells::{Moment, Outcome};
@@ -22,7 +22,7 @@ impl Run<'_> {
             self.let_go().await;
         }
         let ran = self.looks_like(&self.calm.after, "").await.is_ok();
-        let successors = self.successors().await;
+        let successors = self.successors().await?;
         let guarded = self.guarded().await;
         self.let_go().await;
         self.unchanged(&guarded, "by the dead worker").await?;
@@ -33,13 +33,13 @@ impl Run<'_> {
     pub(super) async fn freeze_worker(&mut self) -> Result<Outcome, Bad> {
         self.caller.freeze(true).await;
         let over_ms = self.scene.now_ms().await + self.lease_ms().await;
-        let mut successors = self.successors().await;
+        let mut successors = self.successors().await?;
         until(LONG, "the lease is over", async || {
             (self.scene.now_ms().await > over_ms).then_some(())
         })
         .await;
         // What was renewed at the last moment ends later.
-        successors.extend(self.successors_beside(successors.len()).await);
+        successors.extend(self.successors_beside(successors.len()).await?);
         let guarded = self.guarded().await;
         self.thaw().await;
         if self.caller.waits() {
@@ -77,12 +77,12 @@ impl Run<'_> {
         Err(Bad::Wrong(format!("{ask:?}: {last}")))
     }
 
-    async fn successors(&self) -> Vec<Held> {
+    async fn successors(&self) -> Result<Vec<Held>, Bad> {
         self.successors_beside(0).await
     }
 
     /// A reaper and a worker of the harness go on until all that runs is the worker's and nothing waits. Gives what it took.
-    async fn successors_beside(&self, running: usize) -> Vec<Held> {
+    async fn successors_beside(&self, running: usize) -> Result<Vec<Held>, Bad> {
         let mut taken = Vec::new();
         let started = Instant::now();
         loop {
@@ -94,9 +94,12 @@ impl Run<'_> {
             let pool = self.scene.store.snapshot(&self.scene.pool).await.unwrap();
             let ours = (running + taken.len()) as u64;
             if pool.slots_used == ours && pool.queued + pool.scheduled == 0 {
-                return taken;
+                return Ok(taken);
             }
-            assert!(started.elapsed() < LONG, "another worker has all jobs");
+            if started.elapsed() > SOON {
+                let what = format!("no other worker got all jobs: {taken:?}, {pool:?}");
+                return Err(Bad::Wrong(what));
+            }
             tokio::time::sleep(LOOK).await;
         }
     }
