@@ -45,7 +45,7 @@ impl Dump {
 /// A script reads TIME once, and the server may count a TTL from when the command runs: apart where the machine is busy.
 const TTL_TOLERANCE_MS: u64 = 450;
 
-/// Reads a piece of all keys of a pool: KEYS[1] is its prefix, ARGV[1] where to go on (0: at the beginning), ARGV[2] how
+/// Reads a piece of all keys of a pool: `KEYS[1]` is its prefix, `ARGV[1]` where to go on (0: at the beginning), `ARGV[2]` how
 /// many keys at a time. Replies where to go on (0: that was all), [`Row`]s, and the server's clock in ms.
 pub const SCRIPT: &str = r"
 local out = {}

@@ -117,7 +117,7 @@ pub fn write<'a>(
     to.flush()
 }
 
-/// Reads what [`write`] wrote. Empty lines are skipped.
+/// Reads what [`write()`] wrote. Empty lines are skipped.
 ///
 /// # Errors
 /// Where it cannot be read, or a line is no event.
