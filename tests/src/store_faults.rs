@@ -17,6 +17,8 @@ use crate::wait::{SOON, until};
 pub const FILLABLE: [&str; 2] = ["env", "--ignore-signal=XFSZ"];
 /// Nobody listens on this port (tcpmux, RFC 1078).
 const NOBODY: &str = "1";
+/// Memory of a store that is not to be full, as the rig's has.
+const MEMORY: &str = "4gb";
 /// How long a script must run before the server calls itself busy.
 const BUSY_AFTER_MS: &str = "50";
 /// Runs for so many milliseconds and touches nothing.
@@ -73,7 +75,10 @@ impl Replica {
     /// When it does not.
     pub async fn follow(port: u16, settings: &[(&str, &str)]) -> Self {
         let own = free_port();
-        let mut all = vec![("port".to_owned(), own.to_string())];
+        let mut all = vec![
+            ("port".to_owned(), own.to_string()),
+            ("maxmemory".to_owned(), MEMORY.to_owned()),
+        ];
         all.extend(
             settings
                 .iter()
@@ -183,7 +188,7 @@ impl Rig {
 
     /// Gives it memory again.
     pub async fn free_memory(&self) {
-        self.redis(&["CONFIG", "SET", "maxmemory", "4gb"]).await;
+        self.redis(&["CONFIG", "SET", "maxmemory", MEMORY]).await;
     }
 
     /// No file of the server may grow beyond `bytes`: its disk is full. Needs a store started with [`FILLABLE`].
@@ -211,6 +216,20 @@ impl Rig {
         self.redis(&["CONFIG", "SET", "replica-serve-stale-data", serve])
             .await;
         self.demote_store(NOBODY).await;
+    }
+
+    /// The replica and the server change places without a loss; the clients of the old primary stay connected to it.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub async fn fail_over(&self, replica: &Replica) {
+        self.redis(&["FAILOVER", "TO", "127.0.0.1", &replica.port()])
+            .await;
+        until(SOON, "the replica is the primary", async || {
+            let role = replica.redis(&["ROLE"]).await;
+            role.starts_with("master").then_some(())
+        })
+        .await;
     }
 
     /// The server is a primary again.
