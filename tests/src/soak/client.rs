@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reqwest::RequestBuilder;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::history::{Asked, Came, Event, History, Shown};
@@ -37,6 +38,8 @@ pub(crate) struct Clients {
     pub(crate) history: History,
     /// Clients that wait for the end of a job right now.
     pub(crate) waiting: AtomicUsize,
+    /// While it is true no further story begins, so that workers have nothing to do for a moment.
+    pub(crate) lull: watch::Sender<bool>,
 }
 
 impl Clients {
@@ -53,6 +56,7 @@ impl Clients {
             operator,
             history,
             waiting: AtomicUsize::new(0),
+            lull: watch::Sender::new(false),
         }
     }
 

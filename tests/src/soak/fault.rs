@@ -241,7 +241,7 @@ const WEIGHTS: [(u64, Kind); 30] = [
     (15, Kind::FreezeShort(Role::Worker)),
     (10, Kind::FreezeShort(Role::Ingress)),
     (10, Kind::FreezeShort(Role::Reaper)),
-    (22, Kind::StoreKill),
+    (28, Kind::StoreKill),
     (20, Kind::StoreFreezeShort),
     (20, Kind::StoreFreezeLong),
     (40, Kind::ScriptFlush),
@@ -251,17 +251,17 @@ const WEIGHTS: [(u64, Kind); 30] = [
     (30, Kind::MemoryFull),
     (22, Kind::NoReplicas),
     (25, Kind::Busy),
-    (22, Kind::ReadOnly),
+    (28, Kind::ReadOnly),
     (45, Kind::ClockBack),
     (25, Kind::ClockForward),
-    (170, Kind::Lose),
+    (190, Kind::Lose),
     (50, Kind::Hold),
     (25, Kind::Delay),
     (45, Kind::Reset),
     (23, Kind::Refuse),
 ];
 /// As above; drawn with them.
-const CUTS: [(u64, Kind); 2] = [(30, Kind::CutRequest), (30, Kind::CutReply)];
+const CUTS: [(u64, Kind); 2] = [(45, Kind::CutRequest), (45, Kind::CutReply)];
 
 /// The faults of a run, in their order.
 pub(crate) fn schedule(seed: u64, jobs: u32, faults: u32) -> Vec<Due> {

@@ -135,7 +135,10 @@ async fn workload(plan: Plan, clients: Arc<Clients>, begun: Arc<AtomicU32>) -> V
     let room = Arc::new(tokio::sync::Semaphore::new(plan.clients));
     let tasks = Tasks::new();
     let mut stories = Vec::new();
+    let mut lull = clients.lull.subscribe();
     for n in 0..plan.jobs {
+        // Its sender lives as long as the clients do.
+        let _ = lull.wait_for(|lull| !*lull).await;
         let room = Arc::clone(&room).acquire_owned().await;
         let room = room.expect("it is never closed");
         begun.store(n + 1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Faults of the store's server.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 use super::nemesis::{Heal, Nemesis};
@@ -11,6 +12,9 @@ use crate::process::send;
 const MEMORY: &str = "4gb";
 /// A server whose memory is full: less than it has in use when empty.
 const NO_MEMORY: &str = "1mb";
+/// Longest wait for workers that block, and how often they are looked for.
+const LULL: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(30);
 /// Keeps the server busy for ARGV[1] milliseconds, and writes nothing.
 const SPIN: &str = r"
 local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
@@ -71,7 +75,7 @@ impl Nemesis<'_> {
                 0
             }
             Fault::ClockStep(ms) => {
-                let blocked = self.info("clients", "blocked_clients:").await;
+                let blocked = self.workers_block().await;
                 self.shift_ms += ms;
                 self.clock.shift(self.shift_ms);
                 self.release_store();
@@ -95,6 +99,19 @@ impl Nemesis<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Waits for a moment in which workers have nothing to do and block, for a second at most. Gives how many there are.
+    async fn workers_block(&self) -> u64 {
+        let start = Instant::now();
+        self.clients.lull.send_replace(true);
+        let mut blocked = 0;
+        while blocked == 0 && start.elapsed() < LULL {
+            tokio::time::sleep(LOOK).await;
+            blocked = self.info("clients", "blocked_clients:").await;
+        }
+        self.clients.lull.send_replace(false);
+        blocked
     }
 
     /// Takes a lease away, as no step does. Gives whether there was one.
