@@ -254,6 +254,11 @@ impl Api {
         self.ledger().jobs.insert(id.to_owned(), None);
     }
 
+    /// The job was removed for good: it is owed no longer.
+    pub fn forget(&self, id: &str) {
+        self.ledger().jobs.remove(id);
+    }
+
     /// The ids of all accepted jobs.
     pub fn accepted(&self) -> Vec<String> {
         self.ledger().jobs.keys().cloned().collect()
