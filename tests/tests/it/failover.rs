@@ -164,8 +164,10 @@ async fn whatever_a_server_says_that_cannot_serve_is_no_failure_of_a_job() {
         let hits = rig
             .proxy
             .inject(Rule::request(Of::Anything).always(), Fault::error(said));
-        // Longer than a submission may be tried for, shorter than a lease.
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        // First for longer than a lease and than a submission is tried for, then for less.
+        let long = n < 4;
+        let trouble_ms = if long { 2_600 } else { 1_200 };
+        tokio::time::sleep(Duration::from_millis(trouble_ms)).await;
         rig.proxy.heal();
         let healed = Instant::now();
         everybody_is_ready(&rig, WORKS).await;
@@ -177,7 +179,10 @@ async fn whatever_a_server_says_that_cannot_serve_is_no_failure_of_a_job() {
             sent.len(),
             healed.elapsed()
         );
-        assert!(refused > 0, "{said}: seen by nobody");
+        assert!(
+            hits.count() > 0 && (refused > 0 || !long),
+            "{said}: seen by nobody"
+        );
         nobody_hung_or_was_misled(&sent, &["store_unavailable"]);
         all_was_done(&rig, &jobs, &sent).await;
     }
@@ -196,14 +201,14 @@ async fn a_server_in_trouble_is_used_again_when_the_trouble_ends() {
     };
     let mut rig = Rig::start(options, 2, 2, 2).await;
     let trouble = Duration::from_millis(1_200);
-    for (name, refuses) in [
-        ("read-only", true),
-        ("no-master", true),
-        ("no-replicas", true),
-        ("busy", true),
-        ("paused", false),
-        ("clients-killed", false),
-        ("watchers-killed", false),
+    for name in [
+        "read-only",
+        "no-master",
+        "no-replicas",
+        "busy",
+        "paused",
+        "clients-killed",
+        "watchers-killed",
     ] {
         let jobs = running(&rig, name, 4, 400).await;
         let load = Load::start(&rig.api, name, EVERY, 20);
@@ -244,11 +249,16 @@ async fn a_server_in_trouble_is_used_again_when_the_trouble_ends() {
         let ready = over.elapsed();
         let sent = load.stop().await;
         let refused = refusals(&sent);
+        let answers = sent.iter().flat_map(|sent| &sent.answers);
+        let slowest = answers.map(|answer| answer.took).max().unwrap_or_default();
+        eprintln!("slowest answer {slowest:?}");
         eprintln!(
             "{name}: {refused} refusals of {} submissions, ready after {ready:?}",
             sent.len()
         );
-        assert!(refused > 0 || !refuses, "{name}: seen by nobody");
+        // Writes that cannot be taken wait and are tried again; most are taken within their time.
+        let seen = refused > 0 || slowest >= Duration::from_millis(250);
+        assert!(seen || name.ends_with("killed"), "{name}: seen by nobody");
         nobody_hung_or_was_misled(&sent, &["store_unavailable"]);
         all_was_done(&rig, &jobs, &sent).await;
     }

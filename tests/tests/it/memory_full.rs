@@ -83,7 +83,9 @@ async fn a_store_without_memory_sheds_work_and_finishes_what_it_has() {
     let listed = rig.cli(&["dlq", "list", "-o", "json"]).await;
     assert!(!listed.stdout.contains(&letters[0]), "{listed:?}");
 
-    // The calls end now; their results are stored, though each adds.
+    // What that gave back is taken again; then the calls end, and their results are stored, though each adds.
+    let (more, refusal) = flood(&rig, "more").await;
+    a_store_that_cannot(&refusal);
     let full = rig.redis(&["SET", "one", &"x".repeat(100_000)]).await;
     assert!(full.contains("OOM"), "{full}");
     for (_, tag) in &running {
@@ -95,7 +97,7 @@ async fn a_store_without_memory_sheds_work_and_finishes_what_it_has() {
         assert_eq!(rig.api.answer(id).await.len(), 20_000);
     }
     rig.free_memory().await;
-    for id in &flooded[1..] {
+    for id in flooded[1..].iter().chain(&more) {
         ran_just_once(&rig.api.ends(id, ENDS).await);
     }
     // The purged letter's record is gone; everything else ended.
