@@ -44,7 +44,7 @@ pub use record::{Deed, Met, Observed, Plan, Process, Record};
 pub use windows::{WINDOWS, Window};
 
 /// Slots of the pool: enough that workers are never idle, few enough that admission is always at its bound.
-const SLOTS: u32 = 24;
+const SLOTS: u32 = 32;
 /// Depth of the pool: below what clients want at times, so that it refuses some.
 const MAX_QUEUED: u32 = 160;
 /// How often the nemesis looks.
@@ -120,7 +120,11 @@ fn options(clock: &Clock) -> Options {
             .env()
             .map(|(name, value)| (name.to_owned(), value))
             .to_vec(),
-        store_settings: vec![("busy-reply-threshold".into(), "50".into())],
+        store_settings: vec![
+            ("busy-reply-threshold".into(), "50".into()),
+            // Its allocator's own thread waits by the wall clock: with one that was stepped back it would never sleep.
+            ("jemalloc-bg-thread".into(), "no".into()),
+        ],
         gpu: gpu::Config {
             slots: 4_096,
             ..gpu::Config::default()

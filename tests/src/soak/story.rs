@@ -74,9 +74,9 @@ impl Story {
         let mut random = Random::new(seed, PURPOSE, n.into());
         let random = &mut random;
         let answer = random.pick(&[
-            (733, Answer::Quick),
+            (739, Answer::Quick),
             (180, Answer::Slow),
-            (10, Answer::Long),
+            (4, Answer::Long),
             (45, Answer::Flaky),
             (12, Answer::Broken),
             (14, Answer::Refused),

@@ -98,6 +98,19 @@ fn still_held(state: &State, id: &str, fence: u64) -> bool {
     record.is_some_and(|record| record.state == JobState::Running && record.fence == fence)
 }
 
+/// Whether nothing goes on while it lasts, or times do not count.
+fn delays_all(fault: &Fault) -> bool {
+    let passes = matches!(
+        fault,
+        Fault::ScriptFlush | Fault::KillSubscribers | Fault::MemoryFull(_)
+    );
+    let network = matches!(
+        fault,
+        Fault::ResetAll | Fault::Refuse(_) | Fault::DelayReplies(..)
+    );
+    network || (fault.is_of_the_store() && !passes)
+}
+
 /// The one job that a command names.
 fn named(action: &Action) -> Option<&JobId> {
     match action {
@@ -262,11 +275,8 @@ impl Tally {
             if let Fault::MemoryFull(_) = deed.fault {
                 self.spells.memory_full = !deed.over;
             }
-            // Where the store, its clock or the way to it is disturbed, no time says anything of a worker's death.
-            let undisturbed = matches!(
-                deed.fault,
-                Fault::Kill(_) | Fault::Stop(_) | Fault::Freeze(..)
-            );
+            // Where the store stands still, its clock steps or nobody reaches it, no time says anything of a worker's death.
+            let undisturbed = !delays_all(&deed.fault);
             if !undisturbed {
                 self.orphans.clear();
             }
