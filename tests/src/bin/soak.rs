@@ -1,12 +1,13 @@
 //! Runs the soak over many seeds, or judges the record of a run again.
 //!
-//! `soak [--seeds N] [--first SEED] [--jobs N] [--faults N] [--clients N] [--least N] [--write FILE]`
+//! `soak [--seeds N] [--first SEED] [--jobs N] [--faults N] [--clients N] [--least N] [--write FILE] [--keep yes] [--together N]`
 //! `soak --replay DIR`
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use tidegate_tests::soak::{self, Figures, Plan, Record, Verdict};
 
@@ -27,8 +28,8 @@ fn main() -> ExitCode {
 
 type Given = BTreeMap<String, String>;
 
-const KNOWN: [&str; 8] = [
-    "seeds", "first", "jobs", "faults", "clients", "least", "write", "replay",
+const KNOWN: [&str; 10] = [
+    "seeds", "first", "jobs", "faults", "clients", "least", "write", "replay", "keep", "together",
 ];
 
 fn arguments() -> Result<Given, String> {
@@ -62,37 +63,23 @@ fn act(given: &Given) -> Result<bool, String> {
         say(&format!("\n{}", verdict.figures.table(&verdict.commit)));
         return Ok(verdict.findings.is_empty());
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())?;
     let (seeds, first) = (number(given, "seeds", 25)?, number(given, "first", 1)?);
-    let mut sum = Figures::default();
-    let mut commit = String::new();
-    let mut good = true;
+    let together = number(given, "together", 2_usize)?;
+    let mut plans = Vec::new();
     for seed in first..first + seeds {
-        let plan = Plan {
+        plans.push(Plan {
             seed,
-            jobs: number(given, "jobs", 20_500)?,
-            faults: number(given, "faults", 220)?,
-            clients: number(given, "clients", 200)?,
+            jobs: number(given, "jobs", 20_200)?,
+            faults: number(given, "faults", 210)?,
+            clients: number(given, "clients", 256)?,
             watch_permille: 1_000,
+            // Two share the machine: alone, one leaves half of it idle.
+            weight: if together > 1 { 2 } else { 4 },
             sabotage: false,
-        };
-        let dir = soak::directory().join(format!("seed-{seed}"));
-        let record = runtime
-            .block_on(soak::run(&plan, &dir))
-            .map_err(|e| e.to_string())?;
-        let verdict = soak::judge(&record).map_err(|e| e.to_string())?;
-        say(&told(&verdict, &dir));
-        sum.add(&verdict.figures);
-        commit = verdict.commit.clone();
-        if verdict.findings.is_empty() {
-            std::fs::remove_dir_all(&dir).map_err(|e| e.to_string())?;
-        } else {
-            good = false;
-        }
+        });
     }
+    let keep = given.contains_key("keep");
+    let (sum, commit, good) = all(plans, together, keep)?;
     let missed = sum.missed(number(given, "least", 100)?);
     let table = sum.table(&commit);
     say(&table);
@@ -103,6 +90,57 @@ fn act(given: &Given) -> Result<bool, String> {
         say(&format!("too rarely met: {window}"));
     }
     Ok(good && missed.is_empty())
+}
+
+/// Runs all plans, so many at once. Gives the sum of their figures, the version that ran, and whether everything held.
+fn all(plans: Vec<Plan>, together: usize, keep: bool) -> Result<(Figures, String, bool), String> {
+    let plans = Mutex::new(plans.into_iter());
+    let next = || plans.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || -> Result<(Figures, String, bool), String> {
+        let (mut sum, mut commit, mut good) = (Figures::default(), String::new(), true);
+        while let Some(plan) = next() {
+            let verdict = one(&plan, keep)?;
+            sum.add(&verdict.figures);
+            good &= verdict.findings.is_empty();
+            commit = verdict.commit;
+        }
+        Ok((sum, commit, good))
+    };
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for _ in 0..together.max(1) {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, worker);
+            threads.push(thread.map_err(|e| e.to_string())?);
+        }
+        let (mut sum, mut commit, mut good) = (Figures::default(), String::new(), true);
+        for thread in threads {
+            let part = thread.join().map_err(|_| "a run broke; see above")??;
+            sum.add(&part.0);
+            good &= part.2;
+            if !part.1.is_empty() {
+                commit = part.1;
+            }
+        }
+        Ok((sum, commit, good))
+    })
+}
+
+/// Runs one plan and judges it. The record of a good run is not kept, unless that is wanted.
+fn one(plan: &Plan, keep: bool) -> Result<Verdict, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
+    let dir = soak::directory().join(format!("seed-{}", plan.seed));
+    let record = runtime
+        .block_on(soak::run(plan, &dir))
+        .map_err(|e| e.to_string())?;
+    let verdict = soak::judge(&record).map_err(|e| e.to_string())?;
+    say(&told(&verdict, &dir));
+    if verdict.findings.is_empty() && !keep {
+        std::fs::remove_dir_all(&dir).map_err(|e| e.to_string())?;
+    }
+    Ok(verdict)
 }
 
 /// One run in short, and how to see it again where it failed.

@@ -236,7 +236,7 @@ const WEIGHTS: [(u64, Kind); 30] = [
     (15, Kind::Stop(Role::Ingress)),
     (10, Kind::Stop(Role::Reaper)),
     (60, Kind::FreezeLong(Role::Worker)),
-    (30, Kind::FreezeLong(Role::Reaper)),
+    (45, Kind::FreezeLong(Role::Reaper)),
     (8, Kind::FreezeLong(Role::Ingress)),
     (15, Kind::FreezeShort(Role::Worker)),
     (10, Kind::FreezeShort(Role::Ingress)),

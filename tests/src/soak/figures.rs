@@ -181,7 +181,7 @@ impl Figures {
         let seconds = self.run_ms / 1_000;
         let _ = writeln!(
             out,
-            "Commit `{commit}`: {} seeds, {} jobs by clients, {} faults, {seconds} s.\n",
+            "Commit `{commit}`: {} seeds, {} jobs by clients, {} faults, {seconds} s of runs.\n",
             self.seeds,
             self.jobs,
             self.faults()

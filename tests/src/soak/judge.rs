@@ -52,7 +52,12 @@ impl Verdict {
             clients,
             ..
         } = self.plan;
-        let soak = "cargo run -p tidegate-tests --bin soak --";
+        let profile = if cfg!(debug_assertions) {
+            ""
+        } else {
+            "--release "
+        };
+        let soak = format!("cargo run {profile}-p tidegate-tests --bin soak --");
         format!(
             "the same failure from its record:  {soak} --replay {}\n\
              a new run of the same seed:        {soak} --first {seed} --seeds 1 --jobs {jobs} --faults {faults} --clients {clients} --least 0",

@@ -44,9 +44,9 @@ pub use record::{Deed, Met, Observed, Plan, Process, Record};
 pub use windows::{WINDOWS, Window};
 
 /// Slots of the pool: enough that workers are never idle, few enough that admission is always at its bound.
-const SLOTS: u32 = 32;
+const SLOTS: u32 = 40;
 /// Depth of the pool: below what clients want at times, so that it refuses some.
-const MAX_QUEUED: u32 = 160;
+const MAX_QUEUED: u32 = 200;
 /// How often the nemesis looks.
 const TICK: Duration = Duration::from_millis(10);
 /// What is left over after the last fault is over by then, or it is stuck: leases, back-offs, a few lives.
@@ -64,7 +64,7 @@ pub async fn run(plan: &Plan, dir: &Path) -> io::Result<Record> {
     let schedule = fault::schedule(plan.seed, plan.jobs, plan.faults);
     record.begin(plan, &schedule)?;
     let clock = Clock::shifted(0);
-    let mut rig = Rig::start(options(&clock), 2, 4, 2).await;
+    let mut rig = Rig::start(options(plan, &clock), 2, 4, 2).await;
     rig.proxy.seed(plan.seed);
     let pool = "default".parse().expect("a pool's name");
     let recorder = Recorder::start(&rig.store.url(), pool, record.clone()).await;
@@ -108,7 +108,7 @@ pub async fn run(plan: &Plan, dir: &Path) -> io::Result<Record> {
     Ok(record)
 }
 
-fn options(clock: &Clock) -> Options {
+fn options(plan: &Plan, clock: &Clock) -> Options {
     Options {
         slots: SLOTS,
         max_queued: MAX_QUEUED,
@@ -129,7 +129,7 @@ fn options(clock: &Clock) -> Options {
             slots: 4_096,
             ..gpu::Config::default()
         },
-        weight: 4,
+        weight: plan.weight,
         ..Options::default()
     }
 }

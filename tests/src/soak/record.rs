@@ -28,6 +28,8 @@ pub struct Plan {
     pub clients: usize,
     /// Of a thousand clients, how many wait for the end of their job.
     pub watch_permille: u64,
+    /// Share of the machine, 1 to 4: runs that share it go on at once.
+    pub weight: u32,
     /// Half-way something takes a lease away behind the system's back: the run must fail.
     #[serde(default)]
     pub sabotage: bool,

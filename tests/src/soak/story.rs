@@ -135,7 +135,7 @@ fn prompt(random: &mut Random, n: u32, answer: Answer) -> (String, u64) {
     let (script, work_ms) = match answer {
         Answer::Quick => (good.sleep_ms(quick_ms), quick_ms),
         Answer::Slow => {
-            let ms = random.between(100, 500);
+            let ms = random.between(80, 320);
             (good.sleep_ms(ms), ms)
         }
         Answer::Long => {

@@ -17,6 +17,7 @@ async fn twenty_thousand_jobs_under_faults_keep_every_promise() {
         clients: 200,
         // Each job is seen twice at the end anyway.
         watch_permille: 400,
+        weight: 4,
         sabotage: false,
     };
     let dir = soak::directory().join("test");
@@ -53,6 +54,7 @@ async fn a_run_that_fails_is_judged_again_with_the_same_words() {
         faults: 5,
         clients: 40,
         watch_permille: 0,
+        weight: 2,
         sabotage: true,
     };
     let dir = tempfile::tempdir().unwrap();
