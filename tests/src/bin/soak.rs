@@ -1,11 +1,13 @@
 //! Runs the soak over many seeds, or judges the record of a run again.
 //!
-//! `soak [--seeds N] [--first SEED] [--jobs N] [--faults N] [--clients N] [--least N] [--write FILE] [--keep yes] [--together N]`
+//! `soak [--seeds N] [--first SEED] [--together N] [--jobs N] [--faults N] [--clients N] [--watch N] [--least N]
+//! [--write FILE] [--keep yes]`
+//!
 //! `soak --replay DIR`
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -28,8 +30,9 @@ fn main() -> ExitCode {
 
 type Given = BTreeMap<String, String>;
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "seeds", "first", "jobs", "faults", "clients", "least", "write", "replay", "keep", "together",
+    "watch",
 ];
 
 fn arguments() -> Result<Given, String> {
@@ -57,6 +60,9 @@ fn number<T: std::str::FromStr>(given: &Given, name: &str, otherwise: T) -> Resu
 
 fn act(given: &Given) -> Result<bool, String> {
     if let Some(dir) = given.get("replay") {
+        if !Path::new(dir).is_dir() {
+            return Err(format!("{dir}: no such directory"));
+        }
         let record = Record::at(Path::new(dir)).map_err(|e| e.to_string())?;
         let verdict = soak::judge(&record).map_err(|e| format!("{dir}: {e}"))?;
         say(&verdict.text());
@@ -64,7 +70,7 @@ fn act(given: &Given) -> Result<bool, String> {
         return Ok(verdict.findings.is_empty());
     }
     let (seeds, first) = (number(given, "seeds", 25)?, number(given, "first", 1)?);
-    let together = number(given, "together", 2_usize)?;
+    let together = number(given, "together", 2_usize)?.max(1);
     let mut plans = Vec::new();
     for seed in first..first + seeds {
         plans.push(Plan {
@@ -72,9 +78,9 @@ fn act(given: &Given) -> Result<bool, String> {
             jobs: number(given, "jobs", 20_200)?,
             faults: number(given, "faults", 210)?,
             clients: number(given, "clients", 256)?,
-            watch_permille: 1_000,
-            // Two share the machine: alone, one leaves half of it idle.
-            weight: if together > 1 { 2 } else { 4 },
+            watch_permille: number(given, "watch", 1_000)?,
+            // They share the machine: alone, one leaves half of it idle.
+            weight: (4 / u32::try_from(together).unwrap_or(4)).max(1),
             sabotage: false,
         });
     }
@@ -144,7 +150,7 @@ fn one(plan: &Plan, keep: bool) -> Result<Verdict, String> {
 }
 
 /// One run in short, and how to see it again where it failed.
-fn told(verdict: &Verdict, dir: &PathBuf) -> String {
+fn told(verdict: &Verdict, dir: &Path) -> String {
     let figures = &verdict.figures;
     let short = format!(
         "seed {}: {} accepted, {} faults, {} s, {} findings",

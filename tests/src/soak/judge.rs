@@ -50,6 +50,7 @@ impl Verdict {
             jobs,
             faults,
             clients,
+            watch_permille,
             ..
         } = self.plan;
         let profile = if cfg!(debug_assertions) {
@@ -60,7 +61,7 @@ impl Verdict {
         let soak = format!("cargo run {profile}-p tidegate-tests --bin soak --");
         format!(
             "the same failure from its record:  {soak} --replay {}\n\
-             a new run of the same seed:        {soak} --first {seed} --seeds 1 --jobs {jobs} --faults {faults} --clients {clients} --least 0",
+             a new run of the same seed:        {soak} --first {seed} --seeds 1 --jobs {jobs} --faults {faults} --clients {clients} --watch {watch_permille} --least 0",
             dir.display()
         )
     }

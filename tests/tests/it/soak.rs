@@ -5,7 +5,7 @@ use std::process::Command;
 use tidegate_tests::soak::{self, Plan};
 
 /// Windows of races that one run of this size may miss by chance; over the seeds of the whole soak each must be met.
-const RARE: [u8; 3] = [6, 11, 23];
+const RARE: [u8; 2] = [6, 25];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_thousand_jobs_under_faults_keep_every_promise() {
@@ -13,7 +13,7 @@ async fn twenty_thousand_jobs_under_faults_keep_every_promise() {
         seed: 1,
         // Some clients leave without a key and never know: a few more jobs, so that as many are accepted.
         jobs: 20_500,
-        faults: 130,
+        faults: 200,
         clients: 200,
         // Each job is seen twice at the end anyway.
         watch_permille: 400,
