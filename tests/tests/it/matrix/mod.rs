@@ -166,7 +166,7 @@ async fn work(
         let mut results = results.lock().unwrap();
         results.stalled += stalls;
         results.runs += 1;
-        if results.runs % SAID_EVERY == 0 {
+        if results.runs.is_multiple_of(SAID_EVERY) {
             println!("{} runs", results.runs);
         }
         match ran {
