@@ -83,6 +83,15 @@ impl Synced {
         ]
     }
 
+    /// How many syncs were completed so far.
+    ///
+    /// # Panics
+    /// When the notes cannot be read.
+    pub fn count(&self) -> usize {
+        let notes = std::fs::read_to_string(self.notes.path()).expect("the notes are readable");
+        notes.lines().count()
+    }
+
     /// Takes from the append-only files of a store in `dir`, which is not running, what a power loss would have taken:
     /// everything after the last sync that was completed. Gives the bytes taken.
     ///
