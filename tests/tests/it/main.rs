@@ -13,6 +13,7 @@ mod deploy;
 mod deploy_ingress;
 mod docs;
 mod durability;
+mod durability_replicated;
 mod failover;
 mod frozen_worker;
 mod harness;
