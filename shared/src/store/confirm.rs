@@ -180,7 +180,12 @@ impl Confirmer {
             let mut waiting = lock(&lane.waiting);
             // Those who gave up take no part.
             waiting.retain(|waiter| !waiter.told.is_closed());
-            let count = waiting.len().min(ROUND_MAX);
+            let mut questions = 0;
+            let fits = waiting.iter().take_while(|waiter| {
+                questions += waiter.proofs.len();
+                questions <= ROUND_MAX
+            });
+            let count = fits.count().max(1).min(waiting.len());
             waiting.drain(..count).collect()
         };
         if waiters.is_empty() {
@@ -201,10 +206,11 @@ impl Confirmer {
         };
         let mut found = found.iter();
         for waiter in waiters {
-            let there = waiter
-                .proofs
-                .iter()
-                .all(|proof| found.next().is_some_and(|value| proof.holds(value)));
+            // Each has as many answers as questions, whatever they are: the next one's follow.
+            let answers = found.by_ref().take(waiter.proofs.len());
+            let held = waiter.proofs.iter().zip(answers);
+            let held = held.filter(|(proof, value)| proof.holds(value)).count();
+            let there = held == waiter.proofs.len();
             let confirmed = match &short {
                 Some(short) => short.clone(),
                 None if there => Confirmed::Yes,
@@ -280,7 +286,8 @@ impl Known {
     fn has(&self, proof: &Proof) -> bool {
         let (Proof { id, field, value }, known) = (proof, lock(&self.0));
         let at = known.young.get(id).or_else(|| known.old.get(id));
-        *field == "ended_at" && at.is_some() && (value.is_none() || value.as_ref() == at)
+        // A job that was requeued ends again, at another time.
+        *field == "ended_at" && value.is_some() && value.as_ref() == at
     }
 
     fn add(&self, proofs: Vec<Proof>) {

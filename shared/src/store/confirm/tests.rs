@@ -105,6 +105,16 @@ impl Pair {
         }
     }
 
+    /// Asks the primary by itself, without a store.
+    fn confirmer(&self) -> Confirmer {
+        let config = StoreConfig {
+            url: StoreUrl::new(self.primary.url()),
+            ..StoreConfig::default()
+        };
+        let nodes = Nodes::open(&config, Duration::from_secs(2)).unwrap();
+        Confirmer::new(nodes, 1, Duration::from_millis(600))
+    }
+
     /// How often the primary was asked to wait.
     async fn waits(&self) -> u64 {
         let client = Client::open(self.primary.url()).unwrap();
@@ -226,12 +236,7 @@ async fn a_round_whose_maker_went_away_is_made_again_for_those_who_wait() {
 #[tokio::test]
 async fn a_primary_that_never_had_a_write_confirms_nothing() {
     let pair = Pair::start().await;
-    let config = StoreConfig {
-        url: StoreUrl::new(pair.primary.url()),
-        ..StoreConfig::default()
-    };
-    let nodes = Nodes::open(&config, Duration::from_secs(2)).unwrap();
-    let confirmer = Confirmer::new(nodes, 1, Duration::from_millis(600));
+    let confirmer = pair.confirmer();
     let submit = pair.submit();
     let proof = |id: &JobId| vec![Proof::stored(id)];
     let pool = &pair.pool;
@@ -243,6 +248,24 @@ async fn a_primary_that_never_had_a_write_confirms_nothing() {
     assert_eq!(held, Confirmed::Yes);
     let other_end = vec![Proof::ended(&submit.id, Some(1))];
     assert_eq!(confirmer.confirm(pool, other_end).await, Confirmed::Differs);
+}
+
+#[tokio::test]
+async fn one_who_is_told_no_leaves_the_answers_of_the_next_in_their_places() {
+    let pair = Pair::start().await;
+    let (one, two) = (pair.submit(), pair.submit());
+    pair.store.submit(&one).await.unwrap();
+    let lane = Lane::default();
+    let confirmer = pair.confirmer();
+    // What is missing comes first, and what is there behind it.
+    let mut first = lane.enter(&[Proof::stored(&two.id), Proof::stored(&one.id)]);
+    let mut second = lane.enter(&[Proof::stored(&two.id)]);
+    let mut third = lane.enter(&[Proof::stored(&one.id)]);
+    let mut turn = lane.turn.lock().await;
+    confirmer.round(&pair.pool, &lane, &mut turn).await;
+    assert_eq!(first.try_recv().unwrap(), Confirmed::Differs);
+    assert_eq!(second.try_recv().unwrap(), Confirmed::Differs);
+    assert_eq!(third.try_recv().unwrap(), Confirmed::Yes);
 }
 
 #[tokio::test]
