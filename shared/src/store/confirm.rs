@@ -16,6 +16,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::oneshot;
 
 use super::error::classify;
+use super::gate::Need;
 use super::nodes::Nodes;
 use super::slots::{Address, Slot};
 use crate::domain::{JobId, PoolName};
@@ -239,7 +240,7 @@ impl Confirmer {
             Some(held) => held,
             None => {
                 let address = self.nodes.primary(slot).await;
-                let made = self.nodes.connect(&address).await?;
+                let made = self.nodes.connect(&address, Need::Other).await?;
                 (address, made)
             }
         };

@@ -10,6 +10,7 @@ use bb8_redis::bb8;
 use redis::aio::MultiplexedConnection;
 
 use super::error::{StoreError, Trouble, classify, unavailable};
+use super::gate::Need;
 use super::nodes::Nodes;
 use super::slots::{Address, Slot};
 
@@ -87,6 +88,7 @@ type LastTrouble = Arc<Mutex<Option<StoreError>>>;
 struct Manager {
     nodes: Nodes,
     address: Address,
+    need: Need,
     timeout: Duration,
     trouble: LastTrouble,
 }
@@ -103,7 +105,7 @@ impl bb8::ManageConnection for Manager {
 
     async fn connect(&self) -> Result<Shared, redis::RedisError> {
         // Its turn may be long in coming, and by then nobody may wait for it.
-        let made = tokio::time::timeout(self.timeout, self.nodes.connect(&self.address))
+        let made = tokio::time::timeout(self.timeout, self.nodes.connect(&self.address, self.need))
             .await
             .unwrap_or_else(|_| Err((redis::ErrorKind::Io, "no connection in time").into()));
         match made {
@@ -147,6 +149,7 @@ struct Lane {
 /// A few shared connections to each node that is needed.
 pub(super) struct Connections {
     nodes: Nodes,
+    need: Need,
     size: u32,
     ready: u32,
     timeout: Duration,
@@ -156,9 +159,10 @@ pub(super) struct Connections {
 impl Connections {
     /// Up to `size` connections to each node, made when they are needed; `ready` of them beforehand, as soon as the node
     /// is known.
-    pub(super) fn new(nodes: &Nodes, size: u32, ready: u32, timeout: Duration) -> Self {
+    pub(super) fn new(nodes: &Nodes, need: Need, size: u32, ready: u32, timeout: Duration) -> Self {
         let connections = Self {
             nodes: nodes.clone(),
+            need,
             size,
             ready: ready.min(size),
             timeout,
@@ -188,6 +192,7 @@ impl Connections {
             .build_unchecked(Manager {
                 nodes: self.nodes.clone(),
                 address: Arc::clone(address),
+                need: self.need,
                 timeout: self.timeout,
                 trouble: Arc::clone(&trouble),
             });

@@ -3,7 +3,8 @@
 //! A store that comes back is met by every process that uses it at once. Each process therefore makes at most a burst and
 //! two for each second of any stretch of time, over all lanes, hints and waiters together: a bucket of permits that regains
 //! two in a second. The burst is what one process needs to begin: [`BURST`] permits, and as many again for each listed
-//! address, as each node of a cluster has lanes of its own and each Sentinel is asked.
+//! address, as each node of a cluster has lanes of its own and each Sentinel is asked. The last permits are for renewals
+//! alone: after outages in a row they must not wait behind those who can.
 //!
 //! An address that failed is tried by one connection at a time, after a pause with jitter; the others wait for it. So an
 //! outage costs fewer permits than the bucket regains, and at its end there are enough for every lane at once. Pauses grow
@@ -22,8 +23,19 @@ use super::slots::Address;
 /// Connections at once to one node: up to 4 for steps, 2 for renewals, 1 for large replies, and a waiter; and as many again
 /// for hints, the look for the nodes and waiters for further pools.
 const BURST: u32 = 8;
+/// Permits that only renewals may take: as many as they have connections.
+const KEPT: u32 = 2;
 /// Time in which the bucket regains one permit.
 const REGAIN: Duration = Duration::from_millis(500);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Leases are lost while it is not there.
+    Renewals,
+    /// Everything else can wait.
+    Other,
+}
 
 /// Lets connections through. One for each store of a process.
 #[derive(Debug)]
@@ -53,7 +65,7 @@ struct Bucket {
 
 impl Bucket {
     /// Takes a permit, or says when to ask again.
-    fn take(&mut self, now: Instant, regain: Duration) -> Result<(), Instant> {
+    fn take(&mut self, need: Need, now: Instant, regain: Duration) -> Result<(), Instant> {
         let regained = now.saturating_duration_since(self.at).as_millis() / regain.as_millis();
         let regained = u32::try_from(regained).unwrap_or(u32::MAX);
         if regained >= self.most - self.permits {
@@ -63,7 +75,8 @@ impl Bucket {
             self.permits += regained;
             self.at += regain * regained;
         }
-        if self.permits == 0 {
+        let kept = if need == Need::Renewals { 0 } else { KEPT };
+        if self.permits <= kept {
             return Err(self.at + regain);
         }
         self.permits -= 1;
@@ -94,27 +107,32 @@ impl Gate {
     pub(super) async fn pass<T, E>(
         &self,
         address: &Address,
+        need: Need,
         connect: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let door = self.door(address);
-        let _turn = door.turn.lock().await;
-        let after = *lock(&door.after);
-        if let Some(at) = after {
-            tokio::time::sleep_until(at).await;
-        }
-        loop {
-            let taken = lock(&self.bucket).take(Instant::now(), self.regain);
-            match taken {
-                Ok(()) => break,
-                Err(at) => tokio::time::sleep_until(at).await,
-            }
-        }
+        let _turn = self.turn(&door, need).await;
         let made = connect.await;
         match made {
             Ok(_) => *lock(&door.after) = None,
             Err(_) => self.failed(address),
         }
         made
+    }
+
+    /// Waits for the door, then for a permit. Who has to wait for a permit leaves the door to others.
+    async fn turn<'a>(&self, door: &'a Door, need: Need) -> tokio::sync::MutexGuard<'a, ()> {
+        loop {
+            let turn = door.turn.lock().await;
+            let after = *lock(&door.after);
+            if let Some(at) = after {
+                tokio::time::sleep_until(at).await;
+            }
+            let taken = lock(&self.bucket).take(need, Instant::now(), self.regain);
+            let Err(at) = taken else { return turn };
+            drop(turn);
+            tokio::time::sleep_until(at).await;
+        }
     }
 
     /// The server at `address` cannot serve, whatever its connections say: the next one waits.
@@ -169,7 +187,7 @@ mod tests {
                         if works(at) { Ok(()) } else { Err(()) }
                     };
                     // A connection that was made is lost at once, the worst there is.
-                    let _ = gate.pass(&address, one).await;
+                    let _ = gate.pass(&address, Need::Other, one).await;
                     tokio::task::yield_now().await;
                 }
             });
@@ -220,5 +238,30 @@ mod tests {
         // A burst lasts as long as the machine lets it; at two in a second these would take six.
         let with_it = at.iter().filter(|at| (back..back + 4.0).contains(*at));
         assert!(with_it.count() >= 16, "some lanes wait on");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn renewals_pass_where_all_others_have_to_wait() {
+        let gate = Gate::new(1);
+        let address: Address = "n".into();
+        let works = || std::future::ready(Ok::<_, ()>(()));
+        for _ in 0..2 * BURST - KEPT {
+            gate.pass(&address, Need::Other, works()).await.unwrap();
+        }
+        let other = gate.pass(&address, Need::Other, works());
+        let mut other = std::pin::pin!(other);
+        let start = Instant::now();
+        tokio::select! {
+            biased;
+            _ = &mut other => panic!("nothing is left for it"),
+            () = async {
+                for _ in 0..KEPT {
+                    gate.pass(&address, Need::Renewals, works()).await.unwrap();
+                }
+            } => {}
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        other.await.unwrap();
+        // The reserve is filled up first.
+        assert_eq!(start.elapsed(), REGAIN * (KEPT + 1));
     }
 }

@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::gate::Need;
 use super::nodes::{Known, View};
 use super::slots::{Address, SlotMap};
 use crate::config::StoreMode;
@@ -84,7 +85,7 @@ async fn ask(
         Some(connection) => connection,
         None => {
             let address: Address = info.addr().to_string().into();
-            let made = known.connect(&address, listed(known, info), async |_| Ok(()));
+            let made = known.connect(&address, Need::Other, listed(known, info), async |_| Ok(()));
             kept.insert(made.await?)
         }
     };

@@ -41,6 +41,7 @@ use crate::telemetry::Metrics;
 use clock::Clocks;
 use confirm::Confirmer;
 use connection::Connections;
+use gate::Need;
 use nodes::Nodes;
 use slots::Slot;
 
@@ -116,9 +117,9 @@ impl Store {
         let asked = config.durability == Durability::Replicated;
         let confirming = if asked { config.replicas } else { 0 };
         Ok(Self(Arc::new(Inner {
-            shared: Connections::new(&nodes, size, 0, timeout),
-            bulk: Connections::new(&nodes, 1, 0, timeout),
-            renewals: Connections::new(&nodes, renewals, renewals, timeout),
+            shared: Connections::new(&nodes, Need::Other, size, 0, timeout),
+            bulk: Connections::new(&nodes, Need::Other, 1, 0, timeout),
+            renewals: Connections::new(&nodes, Need::Renewals, renewals, renewals, timeout),
             confirm: Confirmer::new(nodes.clone(), confirming, timeout),
             hints: Hints::start(nodes.clone()),
             nodes,

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::{StoreError, Trouble};
-use super::gate::Gate;
+use super::gate::{Gate, Need};
 use super::lookout;
 use super::slots::{Address, Slot, SlotMap};
 use crate::config::{StoreConfig, StoreMode, url_parts};
@@ -221,17 +221,18 @@ impl Nodes {
     pub(super) async fn connect(
         &self,
         address: &Address,
+        need: Need,
     ) -> Result<MultiplexedConnection, RedisError> {
         let info = self.known.node(address)?;
-        let made = self
-            .known
-            .connect(address, info, async |connection| match self.known.mode {
+        let made = self.known.connect(address, need, info, async |connection| {
+            match self.known.mode {
                 StoreMode::Single | StoreMode::Cluster => {
                     redis::cmd("PING").exec_async(connection).await
                 }
                 StoreMode::Sentinel => is_primary(connection).await,
-            });
-        made.await.inspect_err(|_| self.known.doubt())
+            }
+        });
+        self.unless_replaced(address, made).await
     }
 
     /// A connection for subscriptions. Where it leads is not asked: a replica publishes what its primary does.
@@ -242,8 +243,22 @@ impl Nodes {
             pubsub.ping::<redis::Value>().await?;
             Ok(pubsub)
         });
-        let made = self.known.gate.pass(address, making).await;
-        made.inspect_err(|_| self.known.doubt())
+        let made = self.known.gate.pass(address, Need::Other, making);
+        self.unless_replaced(address, made).await
+    }
+
+    /// A server that hangs is waited for no longer than until another takes its place.
+    async fn unless_replaced<T>(
+        &self,
+        address: &Address,
+        made: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        tokio::select! {
+            made = made => made.inspect_err(|_| self.known.doubt()),
+            () = self.replaced(address) => {
+                Err((ErrorKind::Io, "another node took its place").into())
+            }
+        }
     }
 }
 
@@ -300,6 +315,7 @@ impl Known {
     pub(super) async fn connect(
         &self,
         address: &Address,
+        need: Need,
         info: ConnectionInfo,
         test: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<(), RedisError>,
     ) -> Result<MultiplexedConnection, RedisError> {
@@ -315,7 +331,7 @@ impl Known {
             test(&mut connection).await?;
             Ok(connection)
         });
-        self.gate.pass(address, making).await
+        self.gate.pass(address, need, making).await
     }
 
     async fn bounded<T>(

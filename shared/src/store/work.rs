@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 
 use super::error::classify;
+use super::gate::Need;
 use super::nodes::Nodes;
 use super::slots::{Address, Slot};
 use crate::domain::PoolName;
@@ -74,7 +75,7 @@ impl WorkWaiter {
     async fn connect(&self, max: Duration) -> Option<(Address, MultiplexedConnection)> {
         let connecting = async {
             let address = self.nodes.primary(self.slot).await;
-            let connection = self.nodes.connect(&address).await.ok()?;
+            let connection = self.nodes.connect(&address, Need::Other).await.ok()?;
             Some((address, connection))
         };
         tokio::time::timeout(max.max(PAUSE), connecting)
