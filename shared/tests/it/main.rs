@@ -10,7 +10,6 @@ mod echo;
 mod fuzz;
 mod late;
 mod mixer;
-mod model;
 mod mutation;
 mod program;
 mod reference;
