@@ -1,6 +1,7 @@
 -- claim: hand waiting jobs to a worker, each under a lease of its own.
 --
--- An owner that already has a live delivery gets that delivery again: a claim whose reply was lost may be sent again.
+-- An owner that already has a live delivery gets that delivery again: a claim whose reply was lost may be sent again. One
+-- whose delivery is over gets nothing.
 --
 -- It may run when memory is full: only ended work gives memory back.
 --
@@ -22,7 +23,7 @@ if not P then return { 'no_pool', echo(now) } end
 
 local owners = {}
 for i = 3, #ARGV do owners[#owners + 1] = ARGV[i] end
-local taken, reason, next_due = take(P, worker, owners)
+local taken, reason, next_due = take(P, worker, owners, deadline)
 keep(P)
 if #taken == 0 then return { 'none', echo(now), reason or 'empty', next_due or '' } end
 return { 'deliveries', echo(now), unpack(taken) }

@@ -59,6 +59,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('dead'), '-inf', oldest, 'LI
   letters = letters + 1
 end
 redis.call('ZREMRANGEBYSCORE', key('suspects'), '-inf', now)
+redis.call('ZREMRANGEBYSCORE', key('spent'), '-inf', '(' .. int(now))
 redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 if P.paused == 0 and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then wake() end
 keep(P)

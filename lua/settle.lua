@@ -128,7 +128,7 @@ end
 
 local reply = { tag, echo(now), status, why }
 if next_owner ~= '' then
-  for _, delivery in ipairs((take(P, worker, { next_owner }))) do reply[#reply + 1] = delivery end
+  for _, delivery in ipairs((take(P, worker, { next_owner }, deadline))) do reply[#reply + 1] = delivery end
 elseif tag == 'settled' and redis.call('ZCARD', key('leases')) < P.slots and any_ready() then
   wake()
 end

@@ -15,7 +15,7 @@ local function delivery_reply(job, expiry)
 end
 
 -- Mints the fence, writes the owner, takes the slot: the lease is all of it.
-local function deliver(P, job, worker, owner)
+local function deliver(P, job, worker, owner, deadline)
   local expiry = P.now + P.lease_ms
   leave(job)
   job.fence = job.fence + 1
@@ -30,6 +30,7 @@ local function deliver(P, job, worker, owner)
   if job.fence > HISTORY then redis.call('HDEL', key('job:' .. job.id), 'd' .. int(job.fence - HISTORY)) end
   redis.call('ZADD', key('leases'), expiry, job.id)
   redis.call('HSET', key('owners'), owner, job.id)
+  redis.call('ZADD', key('spent'), deadline, owner)
   if is_suspect(P, job) then redis.call('ZADD', key('suspects'), '9007199254740991', worker) end
   hint(job.id)
   return delivery_reply(job, expiry)
@@ -42,7 +43,7 @@ local function admissible(P, job, worker)
 end
 
 -- Takes up to `want` jobs in order; `owners` has one for each. Also returns whether it left one in the last line it saw.
-local function choose(P, worker, owners, want)
+local function choose(P, worker, owners, want, deadline)
   local taken, bytes = {}, 0
   local levels = redis.call('ZRANGE', key('levels'), 0, -1)
   for _, level in ipairs(levels) do
@@ -65,7 +66,7 @@ local function choose(P, worker, owners, want)
         elseif #taken > 0 and bytes + job.bytes > CLAIM_BYTES then
           return taken, true
         else
-          taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1])
+          taken[#taken + 1] = deliver(P, job, worker, owners[#taken + 1], deadline)
           bytes = bytes + job.bytes
         end
       end
@@ -81,15 +82,20 @@ local function any_ready()
   return false
 end
 
--- One claim. Returns the deliveries, and where there are none the reason and when the next job is due.
-local function take(P, worker, owners)
+-- One claim, whose command may run until `deadline`. Returns the deliveries, and where there are none the reason and when
+-- the next job is due.
+--
+-- An owner is good for one delivery. `spent` remembers each until no copy of its claim can run any more: one that was
+-- held up on the way must not be handed a job that nobody waits for.
+local function take(P, worker, owners, deadline)
   local replay, fresh = {}, {}
   for _, owner in ipairs(owners) do
     local id = redis.call('HGET', key('owners'), owner)
     if id then
+      redis.call('ZADD', key('spent'), 'GT', deadline, owner)
       local expiry = num(redis.call('ZSCORE', key('leases'), id))
       if expiry > P.lapsed then replay[#replay + 1] = delivery_reply(load_job(id), expiry) end
-    else
+    elseif not redis.call('ZSCORE', key('spent'), owner) then
       fresh[#fresh + 1] = owner
     end
   end
@@ -104,7 +110,7 @@ local function take(P, worker, owners)
     reason = 'slots'
   else
     local left
-    taken, left = choose(P, worker, fresh, math.min(free, #fresh))
+    taken, left = choose(P, worker, fresh, math.min(free, #fresh), deadline)
     -- One that took nothing wakes nobody: where only suspects wait, idle workers would wake each other without end.
     if #taken > 0 and #taken < free and (left or any_ready()) then wake() end
   end

@@ -287,8 +287,13 @@ mod tests {
         let mut first = LocalServer::start(options.clone()).unwrap();
         let second = LocalServer::start(options.clone());
         assert!(matches!(second, Err(LocalError::InUse(_))), "{second:?}");
-        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
-        assert_eq!(pid.trim(), first.pid().to_string());
+        // It listens before it writes the file.
+        let pid = (0..1_000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            let text = std::fs::read_to_string(dir.path().join("pid")).ok()?;
+            text.trim().parse().ok()
+        });
+        assert_eq!(pid, Some(first.pid()));
         first.restart().unwrap();
         drop(first);
         LocalServer::start(options).unwrap();

@@ -45,8 +45,8 @@ pub struct Counts {
     pub steps_back: u64,
     /// Deliveries, each with a fence of its own.
     pub fences: u64,
-    /// Deliveries whose owner had been used before: a claim that was sent again within its deadline, yet came after what it
-    /// had brought was settled. The new delivery has nobody who works on it, and lapses.
+    /// Deliveries whose owner had been used before. A store remembers an owner until no copy of its claim can run any more,
+    /// so there is none unless a caller sends an old claim anew.
     pub owners_again: u64,
     /// Most leases at once.
     pub peak_leases: u64,

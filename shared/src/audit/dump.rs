@@ -165,6 +165,7 @@ pub fn of_reference(state: &State) -> Dump {
         ("dead".to_owned(), &sets.dead),
         ("ended".to_owned(), &sets.ended),
         ("suspects".to_owned(), &state.suspects),
+        ("spent".to_owned(), &state.spent),
         ("workers".to_owned(), &state.workers),
     ];
     named.extend(

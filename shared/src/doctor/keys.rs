@@ -20,7 +20,7 @@ pub(super) enum Life {
 }
 
 /// A pool's keys that are bounded by its jobs, its workers or its definition.
-const BOUNDED: [&str; 14] = [
+const BOUNDED: [&str; 15] = [
     "pool",
     "state",
     "jobs",
@@ -31,6 +31,7 @@ const BOUNDED: [&str; 14] = [
     "dead",
     "ended",
     "suspects",
+    "spent",
     "workers",
     "marker",
     "levels",

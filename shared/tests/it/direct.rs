@@ -17,12 +17,13 @@ const HISTORY: usize = 20;
 /// The checks that look at a file of `lua/`; the name of the first that fails.
 pub(crate) fn checks(rig: &mut Rig, file: &str) -> Result<(), String> {
     type Check = fn(&mut Pool) -> Result<bool, String>;
-    let all: [(&str, &[&str], Check); 10] = [
+    let all: [(&str, &[&str], Check); 11] = [
         ("tenants see their own", &["read", "list"], tenants),
         ("a page is as long as asked for", &["list"], pages),
         ("a key lives with its job", &["holder"], keys),
         ("a reply is of a bounded size", &["lib/take"], bytes),
         ("a record is of a bounded size", &["lib/take"], history),
+        ("an owner is used once", &["lib/take"], owners),
         ("a stream goes on over deliveries", &["append"], streams),
         ("a pass is of a bounded size", &["expire"], passes),
         ("a shorter lease is for new ones", &["renew"], leases),
@@ -214,6 +215,30 @@ fn history(pool: &mut Pool) -> Result<bool, String> {
             .is_some_and(|rest| rest.parse::<u64>().is_ok())
     });
     Ok(kept.count() == HISTORY)
+}
+
+/// The first copy of a claim may run for ten seconds, its repeat for longer: then the owner is spent for longer, too.
+fn owners(pool: &mut Pool) -> Result<bool, String> {
+    pool.submits("acme", "", 1)?;
+    let claim = Claim {
+        pool: pool.name.clone(),
+        worker: WorkerId::mint(),
+        owners: vec![Owner::mint()],
+    };
+    let pass = Expire {
+        pool: pool.name.clone(),
+        limit: 1,
+        lineage: String::new(),
+    };
+    let (now_ms, _) = pool.rig.try_send(&pass, FAR_MS)?;
+    pool.rig.try_send(&claim, now_ms + 10_000)?;
+    let ClaimReply::Deliveries(taken) = pool.sends(&claim)? else {
+        return Ok(false);
+    };
+    pool.settles(&taken[0], Verdict::Release)?;
+    pool.waits(11_000);
+    pool.passes(1)?;
+    Ok(matches!(pool.sends(&claim)?, ClaimReply::None { .. }))
 }
 
 fn streams(pool: &mut Pool) -> Result<bool, String> {

@@ -15,6 +15,7 @@ impl Turn {
         let (bodies, records) = self.drop_ended(limit);
         let letters = self.drop_letters(limit);
         self.state.suspects.drop_up_to(now);
+        self.state.spent.drop_up_to(now.saturating_sub(1));
         self.state.workers.drop_up_to(now);
         let sets = &self.state.sets;
         if !self.settings.paused && sets.leases.len() < self.settings.slots && sets.any_ready() {

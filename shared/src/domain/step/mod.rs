@@ -143,6 +143,7 @@ pub fn advance(state: &mut State, command: &Command, raw_now_ms: u64) -> Reply {
         state: std::mem::take(state),
         settings,
         at,
+        deadline_ms: command.deadline_ms,
     };
     let reply = turn.act(&command.action);
     *state = turn.state;
@@ -154,6 +155,8 @@ struct Turn {
     state: State,
     settings: Settings,
     at: Now,
+    /// Of the command.
+    deadline_ms: u64,
 }
 
 impl Turn {

@@ -22,6 +22,8 @@ pub struct State {
     pub sets: Sets,
     /// `owners`: the job of each live owner.
     pub owners: BTreeMap<String, String>,
+    /// `spent`: owners that had a delivery, by until when a copy of their claim may still run.
+    pub spent: Scored,
     /// `suspects`: until when a worker has its suspect.
     pub suspects: Scored,
     /// `workers`: until when a worker counts as here.

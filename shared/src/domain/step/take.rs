@@ -34,14 +34,18 @@ impl Turn {
         }
     }
 
-    /// One claim. An owner that has a live delivery gets that one again, and nothing new.
+    /// One claim. An owner that has a live delivery gets that one again, and nothing new; one whose delivery is over gets
+    /// nothing.
     pub(super) fn take(&mut self, pool: &PoolName, worker: &str, owners: &[Owner]) -> Taken {
         let (mut replay, mut fresh) = (Vec::new(), Vec::new());
         for owner in owners {
+            let spent = self.state.spent.score(owner.expose());
             let Some(id) = self.state.owners.get(owner.expose()) else {
-                fresh.push(owner.clone());
+                fresh.extend(spent.is_none().then(|| owner.clone()));
                 continue;
             };
+            let until = self.deadline_ms.max(spent.unwrap_or(0));
+            self.state.spent.put(owner.expose(), until);
             let expiry = self.state.sets.leases.score(id).unwrap_or(0);
             if expiry > self.at.lapsed {
                 replay.push(self.delivery(pool, id, &self.state.jobs[id], expiry));
@@ -151,6 +155,7 @@ impl Turn {
         self.state
             .owners
             .insert(owner.expose().to_owned(), id.to_owned());
+        self.state.spent.put(owner.expose(), self.deadline_ms);
         if self.is_suspect(&self.state.jobs[id]) {
             self.state.suspects.put(worker, WHILE_IT_RUNS);
         }
