@@ -232,7 +232,7 @@ impl Api {
     /// # Panics
     /// When it is refused, or not accepted in time.
     pub async fn submit_until_stored(&self, key: &str, submission: &Value) -> String {
-        let accepted = crate::until(crate::SOON, "the job is accepted", async || {
+        let accepted = crate::until(crate::LONG, "the job is accepted", async || {
             let request = self.request("POST", "/v1/jobs").json(submission);
             let reply = self.send(request.header("idempotency-key", key)).await;
             let answered = matches!(reply.status, 200 | 202 | 503);

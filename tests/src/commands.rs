@@ -64,7 +64,9 @@ impl Rig {
     /// When it cannot be run or does not end.
     pub async fn store_cli(&self, arguments: &[&str]) -> CliReply {
         let mut command = self.program();
-        command.args(arguments).args(["--redis", &self.store.url()]);
+        command
+            .args(arguments)
+            .args(["--redis", &self.store_list()]);
         run(command).await
     }
 

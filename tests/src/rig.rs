@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::binary::tidegate;
 use crate::client::Api;
+use crate::layout::{Layout, Servers};
 use crate::process::{Proc, Signal};
 use crate::proxy::{Proxy, Upstream};
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub store_wrap: Vec<String>,
     /// What the roles ask of the store, as lines of TOML.
     pub durability: String,
+    /// How the store is laid out. In another than one node, `Rig::store` stands idle and nothing goes through the proxy.
+    pub layout: Layout,
     /// The simulated GPU server.
     pub gpu: gpu::Config,
     /// Share of the machine, 1 to 4.
@@ -65,6 +68,7 @@ impl Default for Options {
             store_settings: Vec::new(),
             store_wrap: Vec::new(),
             durability: String::new(),
+            layout: Layout::Single,
             gpu: gpu::Config::default(),
             weight: 1,
         }
@@ -92,6 +96,8 @@ pub struct Rig {
     pub proxy: Proxy,
     /// The store.
     pub store: LocalServer,
+    /// The store's servers where it is not one node.
+    pub(crate) servers: Option<Servers>,
     /// What the rig was asked to be.
     pub options: Options,
     started: usize,
@@ -121,6 +127,7 @@ impl Rig {
             wrap: options.store_wrap.clone(),
             ..LocalOptions::default()
         };
+        let servers = tokio::task::block_in_place(|| Servers::start(options.layout, &local));
         let store = LocalServer::start(local).expect("a private store");
         let gpu_config = gpu::Config {
             slots: options.gpu.slots.max(options.slots as usize * 2),
@@ -143,6 +150,7 @@ impl Rig {
             gpu,
             proxy,
             store,
+            servers,
             options,
             started: 0,
             config,
@@ -168,7 +176,7 @@ impl Rig {
     fn store_url(&self) -> String {
         match self.options.through_proxy {
             true => self.proxy_url(),
-            false => self.store.url(),
+            false => self.store_list(),
         }
     }
 
@@ -235,6 +243,7 @@ backoff_ms = {backoff_ms}
             }
         }
         command.env("NO_COLOR", "1");
+        command.envs(self.layout_env());
         command
     }
 

@@ -121,12 +121,19 @@ impl Rig {
     }
 
     /// (d), besides what `doctor` says: a key without an end is one of the pool's own, or lives and dies with a job.
-    async fn keys_are_bounded(&self, jobs: usize) {
-        let reply = self.redis(&["--raw", "EVAL", COUNT_KEYS, "0"]).await;
-        let mut lines = reply.lines();
-        let of_jobs = lines.next().and_then(|n| n.parse().ok());
-        assert_eq!(of_jobs, Some(jobs), "records of jobs beside the accepted");
-        let lasting: Vec<&str> = lines.filter(|key| !key.is_empty()).collect();
+    async fn keys_are_bounded(&mut self, jobs: usize) {
+        let (mut of_jobs, mut lasting) = (0, Vec::new());
+        for node in self.redis_at() {
+            let mut client = std::process::Command::new("redis-cli");
+            client.args(node).args(["--raw", "EVAL", COUNT_KEYS, "0"]);
+            let reply = crate::commands::run(client).await;
+            assert_eq!(reply.code, Some(0), "{reply:?}");
+            let mut lines = reply.stdout.lines().map(str::to_owned);
+            let count = lines.next().and_then(|n| n.parse::<usize>().ok());
+            of_jobs += count.unwrap_or_else(|| panic!("no count: {reply:?}"));
+            lasting.extend(lines.filter(|key| !key.is_empty()));
+        }
+        assert_eq!(of_jobs, jobs, "records of jobs beside the accepted");
         assert!(
             lasting.len() <= LASTING_MAX,
             "keys without an end: {lasting:#?}"
