@@ -7,6 +7,7 @@
 -- that were live before the gap may be renewed until `grace_until`. Whether a lease is live is one comparison:
 -- expiry > P.lapsed.
 
+local GRACE_LEASES = 4 -- a gap within a grace spares what that one spared, within so many leases: no dead lease for ever
 local GRACE_FLOOR_MS = 1000 -- time to reconnect, where the renewal interval is shorter
 
 local SETTINGS = {
@@ -37,7 +38,10 @@ local function look_pool()
   values = redis.call('HMGET', key('pool'), unpack(SETTINGS))
   if not values[1] then return nil, P.now end
   for i = 1, #SETTINGS do P[SETTINGS[i]] = tonumber(values[i]) or 0 end
-  if P.last > 0 and P.now - P.last > P.lease_ms / 2 then grace(P, P.last) end
+  if P.last > 0 and P.now - P.last > P.lease_ms / 2 then
+    local again = P.last < P.grace_until and P.now - P.grace_from <= GRACE_LEASES * P.lease_ms
+    grace(P, again and P.grace_from or P.last)
+  end
   P.lapsed = P.now
   if P.now < P.grace_until then P.lapsed = P.grace_from end
   return P, P.now

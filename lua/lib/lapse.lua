@@ -62,13 +62,18 @@ local function lapse_leases(P, limit)
   return #rows / 2
 end
 
--- Ends jobs whose deadline has come: expired where they waited, failed where they ran.
+-- Ends jobs whose deadline has come: expired where they waited, failed where they ran, cancelled where that was promised.
 local function end_overdue(P, job)
   if job.state == 'running' then
-    local field, entry = history(P, job, 'deadline')
+    local cancelled = job.cancel
+    local field, entry = history(P, job, cancelled and 'cancelled' or 'deadline')
     redis.call('PUBLISH', key('worker:' .. job.worker), job.id)
     clear_suspect(P, job)
-    finish(P, job, 'failed', { 'code', 'deadline_exceeded', field, entry }, 'deadline')
+    if cancelled then
+      finish(P, job, 'cancelled', { 'code', 'cancelled', field, entry })
+    else
+      finish(P, job, 'failed', { 'code', 'deadline_exceeded', field, entry }, 'deadline')
+    end
   else
     finish(P, job, 'expired', { 'code', 'deadline_exceeded' })
   end

@@ -101,8 +101,9 @@ fn idle_wait(due_in_ms: Option<u64>, look_again_ms: u64) -> Duration {
     Duration::from_millis(due_ms.min(look_again_ms))
 }
 
-/// One claim. Where its reply is unknown it is sent again with the same owners until it is answered: what it may have
-/// taken is replied again, and none of it is left to lapse in nobody's hands.
+/// One claim. Where its reply is unknown it is sent again with the same owners, for half a lease: what it may have taken is
+/// replied again, and none of it is left to lapse in nobody's hands. After that it is left to, and the next claim has owners
+/// of its own: an owner is good for one delivery.
 async fn claim(pool: &Pool, most: usize) -> Claims {
     let step = Claim {
         pool: pool.name.clone(),
@@ -125,6 +126,10 @@ async fn claim(pool: &Pool, most: usize) -> Claims {
             }
             Ok(ClaimReply::None { due_in_ms, .. }) => return Claims::None(due_in_ms),
             Err(StoreError::Unavailable { trouble, detail }) => {
+                let lease = pool.settings().map(|settings| settings.lease());
+                if lease.is_none_or(|lease| first_sent.elapsed() >= lease / 2) {
+                    return Claims::Trouble;
+                }
                 attempt += 1;
                 tracing::debug!(pool = %pool.name, trouble = trouble.as_str(), detail, "claim not answered; sent again");
                 tokio::select! {

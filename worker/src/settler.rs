@@ -42,8 +42,8 @@ pub(crate) async fn settle(
         settlement.usage,
         settlement.error.as_ref().map(|e| e.code.clone()),
     );
-    let step = step(pool, subject.held, settlement);
-    let (reply, next) = store(pool, subject, &step).await?;
+    let mut step = step(pool, subject.held, settlement);
+    let (reply, next) = store(pool, subject, &mut step).await?;
     let job = &subject.held.id;
     let fence = subject.held.fence.0;
     let span = tracing::Span::current();
@@ -101,11 +101,12 @@ fn step(pool: &Pool, held: &Held, settlement: Settlement) -> Settle {
 }
 
 /// Sends the step until the store answers. A finished result is not thrown away while its lease may still hold, and the
-/// store alone knows: after a gap it lets owners renew first. None where it was given up.
+/// store alone knows: after a gap it lets owners renew first. None where it was given up. The next job is asked for during
+/// half a lease: what was taken by then lapses, and its owner is good for no other.
 async fn store(
     pool: &Pool,
     subject: &Subject<'_>,
-    step: &Settle,
+    step: &mut Settle,
 ) -> Option<(SettleReply, Option<Claimed>)> {
     let retry = Retry::new(Duration::from_millis(50), Duration::from_secs(2));
     let first_sent = Instant::now();
@@ -113,6 +114,9 @@ async fn store(
     let mut attempt = 0;
     loop {
         let sent = Instant::now();
+        if first_sent.elapsed() >= subject.lease / 2 {
+            step.next = None;
+        }
         match pool.store.settle(step).await {
             Ok(mut reply) => {
                 let claimed = |delivery| Claimed {

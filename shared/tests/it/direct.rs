@@ -17,7 +17,7 @@ const HISTORY: usize = 20;
 /// The checks that look at a file of `lua/`; the name of the first that fails.
 pub(crate) fn checks(rig: &mut Rig, file: &str) -> Result<(), String> {
     type Check = fn(&mut Pool) -> Result<bool, String>;
-    let all: [(&str, &[&str], Check); 11] = [
+    let all: [(&str, &[&str], Check); 12] = [
         ("tenants see their own", &["read", "list"], tenants),
         ("a page is as long as asked for", &["list"], pages),
         ("a key lives with its job", &["holder"], keys),
@@ -29,6 +29,7 @@ pub(crate) fn checks(rig: &mut Rig, file: &str) -> Result<(), String> {
         ("a shorter lease is for new ones", &["renew"], leases),
         ("bytes have a bound", &["submit", "requeue"], full),
         ("a store that was away is to blame", &["lib/lapse"], blame),
+        ("a suspect ends at its deadline", &["lib/lapse"], suspects),
     ];
     for (name, files, check) in all {
         if !files.contains(&file) {
@@ -336,4 +337,30 @@ fn blame(pool: &mut Pool) -> Result<bool, String> {
         ReadReply::Unknown => None,
     };
     Ok(lapsed == 1 && state == Some(State::Queued))
+}
+
+fn suspects(pool: &mut Pool) -> Result<bool, String> {
+    pool.applies(PoolConfig {
+        lease_ms: 1_000,
+        renew_ms: 200,
+        max_lost_leases: 2,
+        ..PoolConfig::default()
+    })?;
+    let mut step = pool.submit("acme", "", 1);
+    step.deadline_ms = 2_200;
+    pool.sends(&step)?;
+    pool.claims(1)?;
+    for _ in 0..4 {
+        pool.waits(300);
+        pool.passes(100)?;
+    }
+    let key = format!("{}:suspects", base(&pool.name));
+    let taken = pool.claims(1)?.len();
+    let marked: u64 = pool.rig.command(&["ZCARD", &key]);
+    for _ in 0..3 {
+        pool.waits(400);
+        pool.passes(100)?;
+    }
+    let left: u64 = pool.rig.command(&["ZCARD", &key]);
+    Ok((taken, marked, left) == (1, 1, 0))
 }

@@ -10,6 +10,7 @@ mod echo;
 mod fuzz;
 mod late;
 mod mixer;
+mod model;
 mod mutation;
 mod program;
 mod reference;

@@ -4,6 +4,8 @@ use super::{Settings, State, Turn};
 
 /// Time to reconnect, where the renewal interval is shorter.
 const GRACE_FLOOR_MS: u64 = 1000;
+/// A gap within a grace spares what that one spared, within so many leases: no dead lease for ever.
+const GRACE_LEASES: u64 = 4;
 
 /// The pool's time at one step.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,10 @@ impl Now {
             && at.last > 0
             && 2 * (at.now - at.last) > settings.lease_ms
         {
-            at.grace(settings, at.last);
+            let again = at.last < at.grace_until
+                && at.now - at.grace_from <= GRACE_LEASES * settings.lease_ms;
+            let from = if again { at.grace_from } else { at.last };
+            at.grace(settings, from);
         }
         at.lapsed = if at.now < at.grace_until {
             at.grace_from

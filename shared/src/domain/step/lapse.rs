@@ -75,13 +75,23 @@ impl Turn {
 
     /// A job whose deadline has come: expired where it waited, a dead letter where it ran.
     pub(super) fn end_overdue(&mut self, id: &str) {
-        self.state.record(id).code = "deadline_exceeded".into();
-        if self.state.jobs[id].state == JobState::Running {
-            self.state.close_delivery(id, self.at.now, "deadline");
-            self.clear_suspect(id);
-            self.finish(id, JobState::Failed, Some(DeadReason::Deadline));
+        let cancel = self.state.jobs[id].cancel;
+        let code = if cancel {
+            "cancelled"
         } else {
-            self.finish(id, JobState::Expired, None);
+            "deadline_exceeded"
+        };
+        self.state.record(id).code = code.into();
+        if self.state.jobs[id].state != JobState::Running {
+            return self.finish(id, JobState::Expired, None);
+        }
+        let ended = if cancel { "cancelled" } else { "deadline" };
+        self.state.close_delivery(id, self.at.now, ended);
+        self.clear_suspect(id);
+        if cancel {
+            self.finish(id, JobState::Cancelled, None);
+        } else {
+            self.finish(id, JobState::Failed, Some(DeadReason::Deadline));
         }
     }
 
