@@ -149,6 +149,24 @@ async fn the_job_of_a_dead_worker_that_is_cancelled_does_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_promised_cancel_outlives_the_deadline() {
+    let mut rig = Rig::start(Options::default(), 1, 1, 1).await;
+    let mut submission = job(Script::tag("j").hold());
+    submission["deadline_ms"] = json!(1_500);
+    let id = rig.api.submit(&submission).await;
+    call(&rig, "j", 1).await;
+    // Its worker hears nothing until the deadline has passed.
+    rig.workers[0].signal(Signal::Stop);
+    let reply = rig.api.cancel(&id).await;
+    is(&reply, "running");
+    assert_eq!(reply.json()["cancel_requested"], true);
+    let done = rig.api.ends(&id, SOON).await;
+    assert_eq!(done["status"], "cancelled", "{done:#}");
+    rig.workers[0].signal(Signal::Cont);
+    rig.settle_check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_the_store_did_not_take_is_a_503() {
     let mut rig = Rig::start(Options::default(), 1, 0, 1).await;
     let id = rig.api.submit(&job(Script::tag("j").text("ran"))).await;
