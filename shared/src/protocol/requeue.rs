@@ -10,7 +10,7 @@ use crate::domain::{JobId, PoolName, State};
 pub struct Requeue {
     /// The dead letter.
     pub id: JobId,
-    /// Minted by the caller: the same requeue again is the same one.
+    /// Minted by the caller, a word without spaces: the same requeue again is the same one, also once the job died again.
     pub operation: String,
 }
 

@@ -36,7 +36,7 @@ const NO_OP: &str = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], '1
 pub(super) struct Proof {
     id: JobId,
     field: &'static str,
-    /// What it must be; none: anything.
+    /// A word of it; none: anything.
     value: Option<String>,
 }
 
@@ -71,7 +71,9 @@ impl Proof {
 
     fn holds(&self, found: &Value) -> bool {
         match (found, &self.value) {
-            (Value::BulkString(found), Some(value)) => found == value.as_bytes(),
+            (Value::BulkString(found), Some(value)) => found
+                .split(|byte| *byte == b' ')
+                .any(|word| word == value.as_bytes()),
             (Value::BulkString(_), None) => true,
             _ => false,
         }

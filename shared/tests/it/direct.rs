@@ -17,7 +17,7 @@ const HISTORY: usize = 20;
 /// The checks that look at a file of `lua/`; the name of the first that fails.
 pub(crate) fn checks(rig: &mut Rig, file: &str) -> Result<(), String> {
     type Check = fn(&mut Pool) -> Result<bool, String>;
-    let all: [(&str, &[&str], Check); 12] = [
+    let all: [(&str, &[&str], Check); 13] = [
         ("tenants see their own", &["read", "list"], tenants),
         ("a page is as long as asked for", &["list"], pages),
         ("a key lives with its job", &["holder"], keys),
@@ -28,6 +28,7 @@ pub(crate) fn checks(rig: &mut Rig, file: &str) -> Result<(), String> {
         ("a pass is of a bounded size", &["expire"], passes),
         ("a shorter lease is for new ones", &["renew"], leases),
         ("bytes have a bound", &["submit", "requeue"], full),
+        ("a requeue of an earlier life is known", &["requeue"], lives),
         ("a store that was away is to blame", &["lib/lapse"], blame),
         ("a suspect ends at its deadline", &["lib/lapse"], suspects),
     ];
@@ -292,6 +293,29 @@ fn leases(pool: &mut Pool) -> Result<bool, String> {
     let key = format!("{}:leases", base(&pool.name));
     let until: u64 = pool.rig.command(&["ZSCORE", &key, id.bare()]);
     Ok(until == one.expires_at_ms)
+}
+
+/// A copy of a requeue that comes after the job died again, and even after another requeue, gives no life.
+fn lives(pool: &mut Pool) -> Result<bool, String> {
+    let id = pool.submits("acme", "", 1)?;
+    let requeue = |operation: &str| Requeue {
+        id: id.clone(),
+        operation: operation.into(),
+    };
+    for operation in ["first", "second"] {
+        let one = pool.claims(1)?;
+        pool.settles(&one[0], Verdict::Dead)?;
+        if pool.sends(&requeue(operation))? != RequeueReply::Requeued {
+            return Ok(false);
+        }
+    }
+    let one = pool.claims(1)?;
+    pool.settles(&one[0], Verdict::Dead)?;
+    let again = [
+        pool.sends(&requeue("first"))?,
+        pool.sends(&requeue("second"))?,
+    ];
+    Ok(again == [RequeueReply::Requeued, RequeueReply::Requeued] && pool.claims(1)?.is_empty())
 }
 
 fn full(pool: &mut Pool) -> Result<bool, String> {

@@ -4,6 +4,9 @@ use super::Turn;
 use crate::domain::State as JobState;
 use crate::protocol::{Cancel, CancelReply, Purge, PurgeReply, Requeue, RequeueReply};
 
+/// Requeues of a job that are remembered; a copy of one comes within seconds, and a life takes longer than a step.
+const REMEMBERED: usize = 8;
+
 impl Turn {
     /// Terminal at once where the job is not running, else marked for its worker.
     pub(super) fn cancel(&mut self, step: &Cancel) -> CancelReply {
@@ -36,7 +39,8 @@ impl Turn {
         let Some(record) = self.state.jobs.get(id) else {
             return RequeueReply::Unknown;
         };
-        if record.requeued_by == step.operation {
+        let mut operations = record.requeued_by.split_whitespace();
+        if operations.any(|done| done == step.operation) {
             return RequeueReply::Requeued;
         }
         if self.state.sets.dead.score(id).is_none() {
@@ -74,7 +78,10 @@ impl Turn {
         };
         record.state = JobState::Queued;
         record.order = order;
-        record.requeued_by = operation.to_owned();
+        let done = record.requeued_by.split_whitespace().chain([operation]);
+        let done: Vec<&str> = done.collect();
+        let forgotten = done.len().saturating_sub(REMEMBERED);
+        record.requeued_by = done[forgotten..].join(" ");
         record.requeued_at = now;
         record.lives += 1;
         record.dead = None;
