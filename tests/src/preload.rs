@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::NamedTempFile;
 
@@ -54,6 +55,7 @@ impl Clock {
 #[derive(Debug)]
 pub struct Synced {
     notes: NamedTempFile,
+    longer: NamedTempFile,
 }
 
 impl Default for Synced {
@@ -69,17 +71,32 @@ impl Synced {
     /// When there is no place for its file.
     pub fn new() -> Self {
         let notes = NamedTempFile::new().expect("a file for the notes");
-        Self { notes }
+        let longer = NamedTempFile::new().expect("a file for the slowness");
+        Self { notes, longer }
+    }
+
+    /// A disk that does not keep up: each sync takes so much longer from now on, cut to milliseconds.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    pub fn slow(&self, longer: Duration) {
+        let ms = i64::try_from(longer.as_millis()).expect("a time that a test waits");
+        self.longer
+            .as_file()
+            .write_all_at(&ms.to_ne_bytes(), 0)
+            .expect("the slowness is written");
     }
 
     /// The environment of a process whose syncs are noted.
-    pub fn env(&self) -> [(&'static str, String); 2] {
+    pub fn env(&self) -> [(&'static str, String); 3] {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| library("synced", include_str!("preload/synced.c")));
         let notes = self.notes.path().display().to_string();
+        let longer = self.longer.path().display().to_string();
         [
             ("LD_PRELOAD", library.display().to_string()),
             ("PRELOADED_SYNCED", notes),
+            ("PRELOADED_SYNC_MS", longer),
         ]
     }
 

@@ -83,7 +83,7 @@ impl ServerFacts {
         let gives = match self.given() {
             Given::Strict => "an accepted job survives a crash and a power loss",
             Given::Relaxed => {
-                "an accepted job survives a crash; a power loss may take the last 2 seconds (set appendfsync always)"
+                "a crash with a slow disk, or a power loss, may take the last 2 seconds (set appendfsync always)"
             }
             Given::Nothing => {
                 "accepted jobs do NOT survive a crash of the server (set appendonly yes, appendfsync always)"

@@ -300,3 +300,16 @@ fn ends_that_are_remembered_are_bounded() {
     let kept = lock(&known.0);
     assert!(kept.young.len() + kept.old.len() <= 2 * KNOWN_MAX);
 }
+
+#[test]
+fn a_requeue_of_an_earlier_life_is_still_proved_and_half_a_word_is_not() {
+    let id = JobId::mint(&"gpu".parse().unwrap());
+    let found = Value::BulkString(b"first second".to_vec());
+    for (operation, holds) in [("first", true), ("second", true), ("sec", false)] {
+        assert_eq!(
+            Proof::requeued(&id, operation).holds(&found),
+            holds,
+            "{operation}"
+        );
+    }
+}
